@@ -4,7 +4,7 @@
  * none, or in the queue pairs that each rail is to have. What both have carries, each byte arrives
  * once, and what is lost costs what it costs anybody. Two hosts, one thread, virtual time.
  */
-#include "bundled.h"
+#include "unequal.h"
 
 #include "instance/instance.h"
 
@@ -27,8 +27,6 @@ static const struct ends unequal[] = {
 };
 
 #define CASES (sizeof(unequal) / sizeof(unequal[0]))
-
-static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_E2E};
 
 /* NCCL's device of an end: that port, or the bundle that it asks for. */
 static int device(struct ha_instance *inst, const struct end *end)
@@ -53,15 +51,6 @@ static void connect_ends(struct pair *pair, const struct ends *ends, enum ha_com
 	pair->connect_dev = device(pair->inst[0], &ends->send);
 	pair->listen_dev = device(pair->inst[1], &ends->recv);
 	pair_connect(pair);
-}
-
-/* Long enough for whatever is to carry. */
-static void go_on(struct pair *pair)
-{
-	for (uint32_t i = 0; i < 40; i++) {
-		transfer(pair, i % 4 == 3 ? 1000 : 300000, i);
-		pair_idle(pair, 20);
-	}
 }
 
 static void assert_rails_said(int peer, int here)
@@ -100,24 +89,6 @@ static void what_both_ends_have_carries(void **state)
 		}
 }
 
-/* Port `which` of the four goes down under a message, and is there again three seconds later. */
-static void a_port_is_lost_under_a_message(struct pair *pair, unsigned which)
-{
-	struct in_flight t = pair_start(pair);
-	int got = 0;
-
-	for (unsigned steps = 0; steps < 3 + 2 * which; steps++)
-		sv_stepped_step();
-	sv_stepped_link(which % 2, which / 2, false);
-	assert_int_equal(finish_within_a_second(pair, t.recv, &got), HA_OK);
-	assert_int_equal(finish_within_a_second(pair, t.send, NULL), HA_OK);
-	assert_int_equal(got, 300000);
-	assert_true(filled(pair->to.bytes, 300000, 5));
-	transfer(pair, 200000, which);
-	sv_stepped_link(which % 2, which / 2, true);
-	pair_idle(pair, 3000);
-}
-
 /* Of either host, each port in turn, with a message under way, and back again. */
 static void whatever_is_lost_of_either_each_byte_arrives_once(void **state)
 {
@@ -138,55 +109,14 @@ static void whatever_is_lost_of_either_each_byte_arrives_once(void **state)
 	}
 }
 
-static void connect_modes(struct pair *pair, int send, int recv, enum ha_completion_mode mode)
-{
-	static struct ha_config peer;
-
-	bundled_init(pair, 2);
-	pair->config.completion = mode;
-	peer = pair->config;
-	peer.rail_mode = recv;
-	pair->config.rail_mode = send;
-	pair->peer_config = &peer;
-	pair_open(pair);
-	pair_connect(pair);
-}
-
 /* Each end has another idea of which rails are to carry: those do that both would have, and each
  * end says once what the two are set to. */
 static void ends_of_other_modes_lose_no_byte(void **state)
 {
-	static const struct {
-		int mode;
-		const char *name;
-	} of_rails[] = {{HA_RAIL_MODE_ADAPTIVE, "adaptive"},
-			{HA_RAIL_MODE_STATIC, "static"},
-			{HA_RAIL_MODE_ISLAND, "island"}};
-
 	(void)state;
-	for (unsigned i = 0; i < 9; i++) {
-		const unsigned send = i % 3, recv = i / 3;
-		const bool alone = send == 2 || recv == 2;
-		struct pair pair;
-		char text[96];
-
-		connect_modes(&pair, of_rails[send].mode, of_rails[recv].mode, modes[i % 2]);
-		assert_int_equal(captured_warnings, send == recv ? 0 : 2);
-		for (unsigned end = 0; end < 2; end++) {
-			snprintf(
-			    text, sizeof(text), "HA_NCCL_RAIL_MODE is %s at the peer and %s here",
-			    of_rails[end ? send : recv].name, of_rails[end ? recv : send].name);
-			assert_int_equal(logged(text), send != recv);
-		}
-		for (unsigned which = 0; which < 4; which++) {
-			go_on(&pair);
-			assert_int_equal(carrying_now(&pair), alone ? 1 : 2);
-			a_port_is_lost_under_a_message(&pair, which);
-		}
-		assert_int_equal(ha_comm_error(pair.send), HA_OK);
-		assert_int_equal(ha_comm_error(pair.recv), HA_OK);
-		pair_close(&pair);
-	}
+	for (unsigned send = 0; send <= ISLAND; send++)
+		for (unsigned recv = 0; recv <= ISLAND; recv++)
+			lose_no_byte(send, recv);
 }
 
 /* A bundle of two rails at each end, of which the sender asks for some queue pairs and the receiver
