@@ -71,12 +71,17 @@ static void flushed(struct pair *pair, const struct gpu *from, const struct gpu 
 		assert_int_equal(after[rail] - before[rail], expected[rail]);
 }
 
+/* And through the control rail's, also if it brought none. */
 static void a_flush_reads_through_each_nic_that_brought_bytes_and_no_other(void **state)
 {
 	static const struct {
 		const char *share;
 		uint32_t reads[HA_RAILS_MAX];
-	} cases[] = {{"1,1,1", {1, 1, 1}}, {"1,1,0", {1, 1, 0}}, {"1,0,1", {1, 0, 1}}};
+	} cases[] = {{"1,1,1", {1, 1, 1}},
+		     {"1,1,0", {1, 1, 0}},
+		     {"1,0,1", {1, 0, 1}},
+		     {"0,1,1", {1, 1, 1}},
+		     {"0,1,0", {1, 1, 0}}};
 	static const uint32_t control[HA_RAILS_MAX] = {1};
 
 	(void)state;
