@@ -18,6 +18,10 @@ static const enum ha_completion_mode modes[] = {HA_COMPLETION_RC, HA_COMPLETION_
 /* A cut is known so long after it, also where nothing is under way: an interval of heartbeats. */
 #define KNOWN_NS (210 * HA_NS_PER_MS)
 
+/* The control rail is left when its sessions are down, and not on a suspicion: an interval, and an
+ * inquiry of the heartbeat that had no answer. */
+#define LEFT_NS (350 * HA_NS_PER_MS)
+
 static unsigned turns = 24;
 
 /* isolated: a rail reaches the same one of the peer's alone. */
@@ -250,6 +254,85 @@ static void a_rail_that_is_cut_while_nothing_is_under_way_is_known_after_an_inte
 	print_message("known %.1f ms after the cut at most\n", (double)most_ns / HA_NS_PER_MS);
 }
 
+static unsigned rail_of(const struct ha_comm *comm, unsigned p)
+{
+	return (unsigned)comm->paths[p]->port->rail;
+}
+
+/* Until both ends have left it, which they do in time. Returns that. */
+static uint64_t until_left_ns(struct pair *pair, unsigned p)
+{
+	const uint64_t cut_ns = sv_stepped_now();
+
+	while (pair->send->active == p || pair->recv->active == p) {
+		assert_in_range(sv_stepped_now() - cut_ns, 0, LEFT_NS);
+		pair_advance(pair);
+	}
+	return sv_stepped_now() - cut_ns;
+}
+
+/* What begins when that is known does not wait: of the control rail as of another one. */
+static void
+a_control_rail_that_is_cut_while_nothing_is_under_way_is_left_after_an_interval(void **state)
+{
+	uint64_t most_ns = 0;
+	struct pair pair;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	for (unsigned at_us = 0; at_us < 200000; at_us += 8600) {
+		uint64_t left_ns;
+		uint32_t before;
+		unsigned p, rail;
+
+		wait_members(&pair, 2);
+		pair_pass(&pair, 400);
+		sv_stepped_run(sv_stepped_now() + at_us * HA_NS_PER_US);
+		p = pair.send->active;
+		rail = rail_of(pair.send, p);
+		before = posted_on(&pair, p);
+		sv_stepped_cut(rail, true);
+		left_ns = until_left_ns(&pair, p);
+		most_ns = left_ns > most_ns ? left_ns : most_ns;
+		quick(&pair, SIZE, at_us);
+		quick(&pair, 1000, at_us);
+		/* It may be gone by now. */
+		assert_true(posted_on(&pair, p) == before || posted_on(&pair, p) == 0);
+		assert_int_equal(pair.send->striped.sheds[rail].mended_bytes, 0);
+		sv_stepped_cut(rail, false);
+	}
+	assert_no_failover(&pair);
+	pair_close(&pair);
+	print_message("left %.1f ms after the cut at most\n", (double)most_ns / HA_NS_PER_MS);
+}
+
+/* With a message on it, in each part of an interval: its part comes again, and no more. */
+static void of_a_control_rail_that_is_cut_without_a_word_its_part_is_sent_again(void **state)
+{
+	(void)state;
+	for (unsigned at_ms = 0; at_ms < 200; at_ms += 33) {
+		struct in_flight t;
+		struct pair pair;
+		uint64_t left_ns;
+		unsigned p;
+
+		carrying(&pair, 2, modes[at_ms / 33 % 2]);
+		pair_idle(&pair, 1000 + at_ms);
+		wait_members(&pair, 2);
+		p = pair.send->active;
+		t = pair_start(&pair);
+		sv_stepped_cut(rail_of(pair.send, p), true);
+		(void)until_left_ns(&pair, p);
+		left_ns = sv_stepped_now();
+		assert_arrives(&pair, &t);
+		assert_in_range(sv_stepped_now() - left_ns, 0, 10 * HA_NS_PER_MS);
+		quick(&pair, SIZE, at_ms);
+		assert_in_range(pair.send->striped.sheds[0].mended_bytes, 1, SIZE / 2 + 128);
+		assert_no_failover(&pair);
+		pair_close(&pair);
+	}
+}
+
 /* ---- a drain --------------------------------------------------------------------------------- */
 
 static void note(void *arg, const struct ha_admin_result *result)
@@ -391,6 +474,9 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(no_message_after_the_first_one_goes_over_a_rail_that_was_cut),
 	    cmocka_unit_test(
 		a_rail_that_is_cut_while_nothing_is_under_way_is_known_after_an_interval),
+	    cmocka_unit_test(
+		a_control_rail_that_is_cut_while_nothing_is_under_way_is_left_after_an_interval),
+	    cmocka_unit_test(of_a_control_rail_that_is_cut_without_a_word_its_part_is_sent_again),
 	    cmocka_unit_test(a_rail_that_is_drained_leaves_and_nothing_waits_or_comes_again),
 	    cmocka_unit_test(both_rails_lost_within_a_millisecond_cost_no_byte),
 	    cmocka_unit_test(rails_lost_in_turns_cost_no_byte),
