@@ -261,6 +261,34 @@ class Files(unittest.TestCase):
                 for name, value in zip(names, values):
                     self.assertRegex(metrics, rf'(?m)^nccl_ha_port_{name}_total\{{[^}}]*port="{port["port"]}"[^}}]*\}} {value}$')
 
+    def test_what_each_rail_of_a_connection_is_given_and_lost_is_in_status(self):
+        # The last members of a connection's record: 4 rails, then 4 rails' losses.
+        given = [(768, 10, 3_000_000, 0, 0, 0, 0), (256, 9, 1_000_000, 3, 2, 5, 600_000), (0, 0, 0, 1, 0, 0, 0)]
+        names = ("stripes", "bytes", "sheds", "mends", "mended_stripes", "mended_bytes")
+        file = StatisticsFile(self.source)
+        size = file.tables["conns"][1]
+        for i in range(4):
+            for rail, (share, stripes, carried, *lost) in enumerate(given):
+                record = file.record("conns", i)
+                struct.pack_into("<II2Q", record, size - 4 * 32 - (4 - rail) * 24, share, 0, stripes, carried)
+                struct.pack_into("<4Q", record, size - (4 - rail) * 32, *lost)
+        file.write(self.path())
+        with Held(self.path()):
+            connections = self.status("-v")["processes"][0]["connections"]
+            self.assertEqual(len(connections), 4)
+            for connection in connections:
+                self.assertEqual([rail["rail"] for rail in connection["rails"]], [0, 1, 2])
+                self.assertEqual([rail["share"] for rail in connection["rails"]], [0.75, 0.25, 0])
+                for rail, (_, *counts) in zip(connection["rails"], given):
+                    self.assertEqual([rail[name] for name in names], counts)
+            metrics = text("metrics", "-v", "--dir", self.dir)
+            senders = sum(connection["direction"] == "send" for connection in connections)
+            self.assertGreater(senders, 0)
+            for rail, share in ("0", "0.7500"), ("1", "0.2500"):
+                found = re.findall(rf'(?m)^nccl_ha_connection_rail_share\{{[^}}]*rail="{rail}"\}} {share}$', metrics)
+                self.assertEqual(len(found), senders)
+            self.assertEqual(metrics.count("\nnccl_ha_connection_rail_share{"), 2 * senders)
+
     def test_what_devices_do_not_take_back_is_in_the_metrics_as_it_is_now(self):
         names, values = ("leaked_queue_pairs", "leaked_registrations", "leaked_objects"), (5, 2, 1)
         file = StatisticsFile(self.source)

@@ -489,6 +489,24 @@ static void write_each(const struct page *page, const char *name, size_t offset,
 	}
 }
 
+/* Of a sender; 0 where it carried something and is parked now. */
+static void write_shares(const struct page *page, size_t i, const struct nccl_ha_conn_stats *conn)
+{
+	for (unsigned rail = 0; rail < NCCL_HA_MAX_RAILS; rail++) {
+		const struct nccl_ha_rail_stats *stats = &conn->rails[rail];
+		char labels[LABELS_MAX], number[16];
+
+		if (conn->direction != NCCL_HA_CONN_SEND ||
+		    (stats->stripes == 0 && stats->share == 0))
+			continue;
+		snprintf(number, sizeof(number), "%u", rail);
+		each_label(page, i, conn, labels);
+		append_label(labels, "rail", number);
+		fprintf(page->out, "nccl_ha_connection_rail_share{%s} %.4f\n", labels,
+			stats->share / 1024.0);
+	}
+}
+
 static void write_each_connection(const struct page *page)
 {
 	char name[96];
@@ -500,6 +518,13 @@ static void write_each_connection(const struct page *page)
 		counter_family(page, "connection", &conn_counters[c], name);
 		write_each(page, name, conn_counters[c].offset, false);
 	}
+	family(
+	    page, "nccl_ha_connection_rail_share", "gauge",
+	    "Part of a message that is cut which a sender gives this rail now; 0: it is parked, or "
+	    "carries nothing");
+	for (size_t i = 0; i < page->snapshot->nprocesses; i++)
+		for (size_t j = 0; j < process_of(page, i)->nconns; j++)
+			write_shares(page, i, &process_of(page, i)->conns[j].stats);
 }
 
 char *nh_exposition(const struct nh_snapshot *snapshot, bool connections, size_t *length)
