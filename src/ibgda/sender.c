@@ -152,10 +152,20 @@ static void connect_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_m
 	sender->next = HA_IBGDA_NEXT_READY;
 }
 
+/* It would fail with the one in use, or is not where the stream is to go; and there is a NIC for a
+ * better one. */
+static bool is_next_misplaced(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	const uint32_t nic = next(sender)->nic, better = choose_nic(sender, now_ns);
+
+	return better != nic && better < sender->num_nics &&
+	       (nic == ha_ibgda_sender_nic(sender) || is_due(sender, now_ns));
+}
+
 static void watch_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	if (sender->next != HA_IBGDA_NO_NEXT && sender->wanted != next(sender)->nic &&
-	    is_due(sender, now_ns) && sender->phase == HA_IBGDA_RUNNING)
+	if (sender->next != HA_IBGDA_NO_NEXT && sender->phase == HA_IBGDA_RUNNING &&
+	    is_next_misplaced(sender, now_ns))
 		drop_next(sender);
 	if (sender->next == HA_IBGDA_NO_NEXT)
 		ask_for_next(sender, now_ns);

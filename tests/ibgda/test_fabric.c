@@ -619,6 +619,25 @@ static void a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enoug
 	}
 }
 
+/* One beside the queue pair in use would fail with it. */
+static void the_backup_goes_to_the_other_nic_as_soon_as_that_may_be_tried(void **state)
+{
+	const struct plan plan = {.seed = 1};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	breaks(FALSE_ALARM);
+	goes_on(1000, 1);
+	goes_on(10, UINT32_MAX);
+	assert_int_equal(w.sender.next, HA_IBGDA_NEXT_READY);
+	assert_int_equal(w.sender.slots[w.sender.next_slot].nic, 1);
+	goes_on(20, UINT32_MAX);
+	assert_int_equal(nic_in_use(), 1);
+	assert_int_equal(w.sender.next, HA_IBGDA_NEXT_READY);
+	assert_int_equal(w.sender.slots[w.sender.next_slot].nic, 0);
+	ends_well();
+}
+
 /* An event of the NIC that is not in use: it is not well, and the time begins anew. */
 static void a_nic_that_is_suspected_meanwhile_has_to_be_well_from_then_on(void **state)
 {
@@ -827,6 +846,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(what_nobody_waits_for_arrives_all_the_same),
 	    cmocka_unit_test(without_any_path_every_thread_returns_when_it_has_lasted_too_long),
 	    cmocka_unit_test(a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enough),
+	    cmocka_unit_test(the_backup_goes_to_the_other_nic_as_soon_as_that_may_be_tried),
 	    cmocka_unit_test(a_nic_that_is_suspected_meanwhile_has_to_be_well_from_then_on),
 	    cmocka_unit_test(a_nic_that_fails_as_soon_as_it_is_trusted_is_trusted_ever_more_seldom),
 	    cmocka_unit_test(
