@@ -477,6 +477,8 @@ static void next_generation(void)
 	ask_receiver(device);
 	if (w.host.state != HA_IBGDA_FENCED)
 		return;
+	if (w.told > w.host.acked)
+		w.result.refilled += (unsigned int)(w.told - w.host.acked);
 	make_device(queue, w.host.acked);
 	ha_ibgda_prepare(&w.host, queue, &w.verdict);
 }

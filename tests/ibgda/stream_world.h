@@ -45,6 +45,9 @@ struct world_result {
 	unsigned int left_most; /* queues that were left and not proved to be nobody's, at most */
 	unsigned int left;	/* ... when all threads had ended and the host had looked again */
 	unsigned int held;	/* threads that were */
+	/* Requests that the receiver had been told of, and had written over, when their stream went
+	 * on, and that nobody at the sender knew to be complete. */
+	unsigned int refilled;
 	bool given_up;
 	const char *wrong; /* NULL: every byte and every signal was right */
 };

@@ -65,7 +65,7 @@ static void with_two_faults_at_any_event_every_byte_and_signal_is_right(void **s
 {
 	const unsigned long seeds = every_event_of ? every_event_of : 30;
 	const unsigned int stride = every_event_of ? 1 : 37;
-	unsigned long runs = 0, fired = 0, given_up = 0;
+	unsigned long runs = 0, fired = 0, given_up = 0, refilled = 0;
 
 	(void)state;
 	for (uint64_t seed = 1; seed <= seeds; seed++) {
@@ -80,12 +80,27 @@ static void with_two_faults_at_any_event_every_byte_and_signal_is_right(void **s
 				runs++;
 				fired += result.fired;
 				given_up += result.given_up;
+				refilled += result.refilled;
 			}
 	}
-	printf("%lu runs, %lu faults fired, %lu streams given up with cause\n", runs, fired,
-	       given_up);
+	printf("%lu runs, %lu faults fired, %lu streams given up with cause, %lu requests written "
+	       "over before that went on\n",
+	       runs, fired, given_up, refilled);
+	assert_true(refilled >= (every_event_of ? 10000 : 100));
 	assert_true(fired >= (every_event_of ? 2500 * seeds : 2000));
 	assert_true(given_up > 0 && given_up < runs / 4);
+}
+
+/* Who writes again what the receiver has is found out in so few cases. */
+static void what_the_receiver_has_written_over_is_not_written_again(void **state)
+{
+	unsigned int refilled = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; refilled < 100 && seed < 1000; seed++)
+		refilled += run_with_faults(seed, WORLD_CUT_ARRIVES, (unsigned int)(seed * 37 % 200))
+				.refilled;
+	assert_in_range(refilled, 100, 200);
 }
 
 /* It sleeps for two or three generations, at each of its steps in turn, and nothing that it holds
@@ -123,6 +138,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(without_faults_every_byte_and_signal_is_right),
 	    cmocka_unit_test(with_two_faults_at_any_event_every_byte_and_signal_is_right),
+	    cmocka_unit_test(what_the_receiver_has_written_over_is_not_written_again),
 	    cmocka_unit_test(a_thread_that_sleeps_between_any_two_stores_harms_nobody),
 	};
 
