@@ -10,6 +10,7 @@
  */
 #include "../transport/harness.h"
 
+#include "../descriptors.h"
 #include "base/clock.h"
 #include "fakecuda.h"
 #include "gin/verbs/channel.h"
@@ -242,7 +243,7 @@ static void setup(bool is_e2e)
 	setup_ranks(2, is_e2e);
 }
 
-static void teardown(void)
+static void close_ranks(void)
 {
 	for (uint32_t r = 0; r < w.n; r++) {
 		struct rank *rank = &w.ranks[r];
@@ -254,6 +255,11 @@ static void teardown(void)
 		fakecuda_free(rank->source);
 		fakecuda_free(rank->signals);
 	}
+}
+
+static void teardown(void)
+{
+	close_ranks();
 	pair_close(&w.pair);
 }
 
@@ -1091,7 +1097,56 @@ static void a_wider_group_has_room_for_more_contexts(void **state)
 	teardown();
 }
 
-/* An argument: the stride. */
+static struct sv_stepped_objects objects(void)
+{
+	struct sv_stepped_objects sum = {0}, one;
+
+	for (uint32_t host = 0; host < 2; host++)
+		for (uint32_t rail = 0; rail < 2; rail++) {
+			sv_stepped_get_objects(host, rail, &one);
+			sum.qps += one.qps;
+			sum.cqs += one.cqs;
+			sum.mrs += one.mrs;
+			sum.pds += one.pds;
+		}
+	return sum;
+}
+
+static unsigned int groups = 12;
+
+/* While their instances stay, as in a process with many communicators one after the other. */
+static void groups_that_come_and_go_leave_nothing(void **state)
+{
+	struct sv_stepped_objects before = {0}, after;
+	int descriptors = 0;
+
+	(void)state;
+	memset(&w, 0, sizeof(w));
+	w.n = 2;
+	pair_init(&w.pair);
+	w.pair.config.enable_backup = true;
+	w.pair.fabric.rails = 2;
+	w.pair.fabric.gpu = true;
+	pair_open(&w.pair);
+	for (unsigned int n = 0; n <= groups; n++) {
+		connect_ranks();
+		register_memory();
+		close_ranks();
+		pair_pass(&w.pair, 20);
+		if (n == 0) { /* what instances keep for the next one is theirs */
+			before = objects();
+			descriptors = open_descriptors();
+		}
+	}
+	after = objects();
+	print_message("after %u groups: %u queue pairs, %u registrations\n", groups, after.qps,
+		      after.mrs);
+	assert_memory_equal(&after, &before, sizeof(after));
+	assert_int_equal(open_descriptors(), descriptors);
+	pair_close(&w.pair);
+}
+
+/* gin_group [STRIDE [GROUPS]] */
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -1110,10 +1165,13 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_stranger_ends_the_group_and_is_named),
 	    cmocka_unit_test(whatever_fails_reads_bring_what_is_there_and_flushes_prove_it),
 	    cmocka_unit_test(what_cannot_be_read_is_refused),
+	    cmocka_unit_test(groups_that_come_and_go_leave_nothing),
 	    cmocka_unit_test(a_wider_group_has_room_for_more_contexts),
 	};
 
 	if (argc > 1)
 		stride = (unsigned int)strtoul(argv[1], NULL, 10);
+	if (argc > 2)
+		groups = (unsigned int)strtoul(argv[2], NULL, 10);
 	return cmocka_run_group_tests_name("gin_group", tests, NULL, NULL);
 }

@@ -292,12 +292,28 @@ static void mistakes(void)
 	}
 }
 
+/* Of the stream: what is left then is the test's, which has a region at each NIC. */
+static void nothing_is_left(void)
+{
+	for (uint32_t host = 0; host < 2; host++)
+		for (uint32_t rail = 0; rail < END_NICS; rail++) {
+			const struct stream_end *end = host ? &w.b : &w.a;
+			struct sv_stepped_objects left;
+
+			sv_stepped_get_objects(host, rail, &left);
+			must(left.qps == 0 && left.cqs == 0, "a queue pair is left");
+			must(left.mrs == (end->mrs[rail] ? 1u : 0u), "a registration is left");
+			must(left.pds == 1, "a protection domain is left");
+		}
+}
+
 static void end(void)
 {
 	mistakes();
 	ha_ibgda_sender_close(&w.sender);
 	ha_ibgda_receiver_close(&w.receiver);
 	give_passing();
+	nothing_is_left();
 	stream_end_give(&w.a);
 	stream_end_give(&w.b);
 	pipe_give(w.pipe);
