@@ -14,7 +14,7 @@
 /* A bit each. Atomic, so that no lock can be held by another thread in the moment of a fork. */
 static _Atomic uint64_t noted[FDS_MAX / PER_WORD];
 static atomic_int highest = -1;
-static atomic_bool child;
+atomic_bool ha_fork_child;
 
 /* In the child's only thread: no lock, no memory from the heap. */
 static void leave_all(void)
@@ -25,7 +25,7 @@ static void leave_all(void)
 		uint64_t bits = atomic_exchange(&noted[w], 0);
 
 		if (bits != 0)
-			atomic_store(&child, true);
+			atomic_store(&ha_fork_child, true);
 		for (; bits != 0; bits &= bits - 1)
 			close(w * PER_WORD + __builtin_ctzll(bits));
 	}
@@ -75,9 +75,4 @@ void ha_fork_close(int fd)
 {
 	if (forget(fd) || (fd >= 0 && !is_notable(fd) && !ha_fork_is_child()))
 		close(fd);
-}
-
-bool ha_fork_is_child(void)
-{
-	return atomic_load_explicit(&child, memory_order_relaxed);
 }

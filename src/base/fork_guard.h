@@ -11,6 +11,7 @@
 #ifndef HA_BASE_FORK_GUARD_H
 #define HA_BASE_FORK_GUARD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* Notes a descriptor, and returns it; one of the standard ones, or none, is not. Any thread. */
@@ -21,7 +22,12 @@ void ha_fork_forgets(int fd);
 /* close, of a descriptor that was noted; in a child, which has closed it, nothing. Any thread. */
 void ha_fork_close(int fd);
 
-/* This process was forked while there were any, and has lost them. Any thread. */
-bool ha_fork_is_child(void);
+/* This process was forked while there were any, and has lost them. Any thread: one load, so each
+ * message may ask. */
+extern atomic_bool ha_fork_child; /* fork_guard.c alone sets it */
+static inline bool ha_fork_is_child(void)
+{
+	return atomic_load_explicit(&ha_fork_child, memory_order_relaxed);
+}
 
 #endif

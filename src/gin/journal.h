@@ -44,13 +44,19 @@ static inline uint64_t ha_gin_completed(const struct ha_gin_journal *journal)
 
 /* ---- what each operation passes, inline ----------------------------------------------------- */
 
-/* One operation more is asked for; its number. False: as many as there are slots are not complete.
- */
+/* One operation more is asked for, by who knows that fewer than there are slots are not complete;
+ * its number. */
+static inline uint64_t ha_gin_issue_in_room(struct ha_gin_journal *journal)
+{
+	return journal->issued++;
+}
+
+/* The same of who does not. False: there is no room. */
 static inline bool ha_gin_issue(struct ha_gin_journal *journal, uint64_t *number)
 {
 	if (journal->issued - ha_gin_completed(journal) == journal->slots)
 		return false;
-	*number = journal->issued++;
+	*number = ha_gin_issue_in_room(journal);
 	return true;
 }
 

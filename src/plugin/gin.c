@@ -283,30 +283,11 @@ struct ha_gin_group *ha_plugin_gin_group_of(const void *ctx, int number)
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-ncclResult_t ha_plugin_gin_iput(struct ha_gin_group *group, uint32_t rank,
-				const struct ha_gin_put *put, void **request)
+ncclResult_t ha_plugin_gin_no_signal(uint32_t rank, const struct ha_gin_put *put, uint32_t op)
 {
-	*request = NULL;
-	if (!group || ha_plugin_is_foreign("iput"))
-		return ncclInvalidUsage;
-	return (ncclResult_t)ha_gin_put(group, rank, put, (struct ha_gin_request **)request);
-}
-
-/* To add 0 is no signal: nobody could tell. */
-ncclResult_t ha_plugin_gin_iput_signal(struct ha_gin_group *group, uint32_t rank,
-				       struct ha_gin_put *put, uint32_t op, void **request)
-{
-	*request = NULL;
-	if (!put->signals || (op != NCCL_NET_SIGNAL_OP_INC && op != NCCL_NET_SIGNAL_OP_ADD)) {
-		HA_WARN("GIN: a signal to rank %u is refused: operation %u%s", rank, op,
-			put->signals ? "" : " on memory that is not registered");
-		return ncclInvalidArgument;
-	}
-	if (op == NCCL_NET_SIGNAL_OP_INC)
-		put->addend = 1;
-	if (put->addend == 0)
-		put->signals = NULL;
-	return ha_plugin_gin_iput(group, rank, put, request);
+	HA_WARN("GIN: a signal to rank %u is refused: operation %u%s", rank, op,
+		put->signals ? "" : " on memory that is not registered");
+	return ncclInvalidArgument;
 }
 
 HA_NO_CANARY ncclResult_t ha_plugin_gin_context_iput(void *ctx, int context, uint64_t from_offset,
@@ -384,11 +365,12 @@ ncclResult_t ha_plugin_gin_last_error(void *ctx, bool *has_error)
 HA_NO_CANARY ncclResult_t ha_plugin_gin_test(void *coll_comm, void *request, int *done)
 {
 	ha_result_t result;
-	bool is_done = false;
+	bool is_done;
 
-	*done = 0;
-	if (ha_plugin_is_foreign("test"))
+	if (ha_plugin_gin_is_foreign("test")) {
+		*done = 0;
 		return ncclInvalidUsage;
+	}
 	result = ha_gin_test(coll_comm, request, &is_done);
 	*done = is_done;
 	return (ncclResult_t)result;

@@ -11,6 +11,7 @@
 
 #include "plugin/plugin.h"
 
+#include "base/fork_guard.h"
 #include "base/hot.h"
 #include "gin/verbs/group.h"
 #include "gin/verbs/group_memory.h"
@@ -55,11 +56,43 @@ ncclResult_t ha_plugin_gin_destroy_context(void *context);
 /* NULL, which is said: it has no context of that number. */
 struct ha_gin_group *ha_plugin_gin_group_of(const void *ctx, int number);
 
-/* NULL for a group: it is refused. Of a signal, addend is the value, whatever op makes of it. */
-ncclResult_t ha_plugin_gin_iput(struct ha_gin_group *group, uint32_t rank,
-				const struct ha_gin_put *put, void **request);
-ncclResult_t ha_plugin_gin_iput_signal(struct ha_gin_group *group, uint32_t rank,
-				       struct ha_gin_put *put, uint32_t op, void **request);
+/* ---- what each operation passes, inline ----------------------------------------------------- */
+
+/* As ha_plugin_is_foreign, which says it. */
+static inline bool ha_plugin_gin_is_foreign(const char *call)
+{
+	return __builtin_expect(ha_fork_is_child(), 0) && ha_plugin_is_foreign(call);
+}
+
+/* NULL for a group: it is refused. */
+static inline ncclResult_t ha_plugin_gin_iput(struct ha_gin_group *group, uint32_t rank,
+					      const struct ha_gin_put *put, void **request)
+{
+	if (!group || ha_plugin_gin_is_foreign("iput")) {
+		*request = NULL;
+		return ncclInvalidUsage;
+	}
+	return (ncclResult_t)ha_gin_put(group, rank, put, (struct ha_gin_request **)request);
+}
+
+ncclResult_t ha_plugin_gin_no_signal(uint32_t rank, const struct ha_gin_put *put, uint32_t op)
+    __attribute__((cold));
+
+/* Its addend is the value, whatever op makes of it. To add 0 is no signal: nobody could tell. */
+static inline ncclResult_t ha_plugin_gin_iput_signal(struct ha_gin_group *group, uint32_t rank,
+						     struct ha_gin_put *put, uint32_t op,
+						     void **request)
+{
+	if (!put->signals || (op != NCCL_NET_SIGNAL_OP_INC && op != NCCL_NET_SIGNAL_OP_ADD)) {
+		*request = NULL;
+		return ha_plugin_gin_no_signal(rank, put, op);
+	}
+	if (op == NCCL_NET_SIGNAL_OP_INC)
+		put->addend = 1;
+	if (put->addend == 0)
+		put->signals = NULL;
+	return ha_plugin_gin_iput(group, rank, put, request);
+}
 
 /* With a context: */
 ncclResult_t ha_plugin_gin_context_iput(void *ctx, int context, uint64_t from_offset, void *from,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a put and its test cost, for instructions.py, which runs this under callgrind: a group of
- * one rank that puts into its own memory, each time after the fabric has come to rest. The verbs
+ * What a put and its test cost, for put_cost.py, which runs this under callgrind: a group of one
+ * rank that puts into its own memory, each time after the fabric has come to rest. It calls what
+ * NCCL 2.28 calls, the entries of the plugin's table. The verbs
  * lie behind functions whose names begin with provider_, by which they are left out of the count.
  */
 #include "../transport/harness.h"
@@ -10,8 +11,8 @@
 #include "gin/verbs/group.h"
 #include "gin/verbs/group_memory.h"
 #include "gin/verbs/group_peers.h"
-#include "gin/verbs/group_post.h"
 #include "memory/mr.h"
+#include "nccl_ha/nccl_gin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@
 #define NOT_INLINE __attribute__((noinline))
 #define ROUNDS	   64
 #define WARM	   80 /* more than there are rows */
+#define SIZE	   8u
+#define TO	   64u /* offset */
 
 static struct ibv_context_ops real_ops;
 
@@ -60,24 +63,35 @@ static void need(bool ok, const char *what)
 
 /* ---- what callgrind collects: the calls below these -------------------------------------- */
 
-struct ha_gin_request *counted_iput(struct ha_gin_group *group, const struct ha_gin_put *put);
-void counted_test(struct ha_gin_group *group, struct ha_gin_request *request);
+extern const ncclGin_v11_t ncclGinPlugin_v11;
+
+struct put {
+	struct ha_gin_memory *from, *to, *signals; /* NULL: no signal */
+};
+
+void *counted_iput(void *coll, const struct put *put);
+void counted_test(void *coll, void *request);
 void case_ends(void);
 
-NOT_INLINE struct ha_gin_request *counted_iput(struct ha_gin_group *group,
-					       const struct ha_gin_put *put)
+NOT_INLINE void *counted_iput(void *coll, const struct put *put)
 {
-	struct ha_gin_request *request;
+	void *request = NULL;
+	ncclResult_t result =
+	    put->signals
+		? ncclGinPlugin_v11.iputSignal(coll, 0, put->from, SIZE, TO, put->to, 0, 0,
+					       put->signals, 1, NCCL_NET_SIGNAL_OP_ADD, &request)
+		: ncclGinPlugin_v11.iput(coll, 0, put->from, SIZE, TO, put->to, 0, &request);
 
-	need(ha_gin_put(group, 0, put, &request) == HA_OK, "a put was refused");
+	need(result == ncclSuccess && request, "a put was refused");
 	return request;
 }
 
-NOT_INLINE void counted_test(struct ha_gin_group *group, struct ha_gin_request *request)
+NOT_INLINE void counted_test(void *coll, void *request)
 {
-	bool done = false;
+	int done = 0;
 
-	need(ha_gin_test(group, request, &done) == HA_OK && done, "a put was not done");
+	need(ncclGinPlugin_v11.test(coll, request, &done) == ncclSuccess && done,
+	     "a put was not done");
 }
 
 /* callgrind writes down what it has counted, and begins anew. */
@@ -132,10 +146,10 @@ static struct ha_gin_memory *memory(void *at, size_t size, bool is_strict)
 	return out;
 }
 
-static void put_and_test(const struct ha_gin_put *put)
+static void put_and_test(const struct put *put)
 {
 	const struct ha_device_set *set = pair.inst[0]->devices;
-	struct ha_gin_request *request;
+	void *request;
 
 	watch_verbs(set, true);
 	request = counted_iput(group, put);
@@ -151,7 +165,7 @@ static void put_and_test(const struct ha_gin_put *put)
 	}
 }
 
-static void run(const char *name, const struct ha_gin_put *put)
+static void run(const char *name, const struct put *put)
 {
 	for (int i = 0; i < WARM; i++)
 		put_and_test(put);
@@ -165,13 +179,12 @@ static void run(const char *name, const struct ha_gin_put *put)
 
 int main(void)
 {
-	struct ha_gin_put put = {.size = 8, .to_offset = 64};
+	struct put put = {.signals = NULL};
 
 	open_group();
 	put.from = put.to = memory(data, sizeof(data), false);
 	run("put", &put);
 	put.signals = memory(words, sizeof(words), true);
-	put.addend = 1;
 	run("put and signal", &put);
 	need(words[0] == WARM + ROUNDS, "signals are missing");
 	ha_gin_group_close(group);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a put of 8 bytes and its test cost, in instructions from the entry of the group on, verbs left out.
+"""What a put of 8 bytes and its test cost, in instructions from the entries of NCCL's table on, verbs left out.
 
 Runs bench_put under callgrind and compares with MOST, which holds for the compilers that the project knows.
 
@@ -13,7 +13,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import callgrind  # pylint: disable=wrong-import-position
 
-MOST = {"put": 330, "put and signal": 350}
+MOST = {"put": 350, "put and signal": 400}
 ROUNDS = 64
 
 

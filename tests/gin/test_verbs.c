@@ -20,17 +20,17 @@
 #include <arpa/inet.h>
 #include <malloc.h>
 
-#define OPS	 8
-#define ROOM	 3
-#define RAILS	 2
-#define WORDS	 2
-#define DATA	 1500u /* two packets */
-#define STRIDE	 2048u
-#define TARGETS	 64u
-#define GPU_SIZE (TARGETS + OPS * STRIDE)
-#define TOLD	 (OPS * STRIDE) /* in the sender's memory */
-#define CONSUMED 0xc0
-#define POISON	 0xde
+#define OPS	  8
+#define ROOM	  3
+#define RAILS	  2
+#define WORDS	  2
+#define DATA	  1500u /* two packets */
+#define STRIDE	  2048u
+#define TARGETS	  64u
+#define GPU_SIZE  (TARGETS + OPS * STRIDE)
+#define TOLD	  (OPS * STRIDE) /* in the sender's memory */
+#define CONSUMED  0xc0
+#define POISON	  0xde
 #define JITTER_NS 3000
 
 enum fault {
@@ -75,7 +75,7 @@ static struct world_opts opts = {
     .max_inline = 64,
 };
 
-static uint64_t stride = 3; /* events from one failure to the next */
+static uint64_t stride = 3;    /* events from one failure to the next */
 static uint64_t schedules = 1; /* in each of which packets have delays of their own */
 
 /* How often in all runs of a test. */

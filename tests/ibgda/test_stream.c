@@ -98,8 +98,9 @@ static void what_the_receiver_has_written_over_is_not_written_again(void **state
 
 	(void)state;
 	for (uint64_t seed = 1; refilled < 100 && seed < 1000; seed++)
-		refilled += run_with_faults(seed, WORLD_CUT_ARRIVES, (unsigned int)(seed * 37 % 200))
-				.refilled;
+		refilled +=
+		    run_with_faults(seed, WORLD_CUT_ARRIVES, (unsigned int)(seed * 37 % 200))
+			.refilled;
 	assert_in_range(refilled, 100, 200);
 }
 

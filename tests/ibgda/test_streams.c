@@ -414,9 +414,10 @@ static void first_payloads_come_soon(void)
 
 	assert_true(w.num_firsts >= (size_t)STREAMS * (cuts / 4));
 	qsort(w.firsts, w.num_firsts, sizeof(*w.firsts), compare);
-	printf("first payload after a port went down: median %.2f ms, p99 %.2f, last %.2f (of %zu)\n",
-	       (double)w.firsts[w.num_firsts / 2] / MS, (double)w.firsts[p99] / MS,
-	       (double)w.firsts[w.num_firsts - 1] / MS, w.num_firsts);
+	printf(
+	    "first payload after a port went down: median %.2f ms, p99 %.2f, last %.2f (of %zu)\n",
+	    (double)w.firsts[w.num_firsts / 2] / MS, (double)w.firsts[p99] / MS,
+	    (double)w.firsts[w.num_firsts - 1] / MS, w.num_firsts);
 	assert_true(w.firsts[p99] < FIRST_NS_MOST);
 }
 

@@ -86,8 +86,9 @@ static ha_result_t do_put(struct ha_gin_group *group, uint32_t rank, const struc
 	return HA_OK;
 }
 
-HA_NO_CANARY ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank,
-				    const struct ha_gin_put *put, struct ha_gin_request **out)
+HA_NO_CANARY HA_CALLED_DIRECTLY ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank,
+						       const struct ha_gin_put *put,
+						       struct ha_gin_request **out)
 {
 	ha_result_t result;
 
@@ -172,20 +173,21 @@ ha_result_t ha_gin_flush(struct ha_gin_group *group, uint32_t rank, struct ha_gi
 	return result;
 }
 
-ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *request, bool *done)
+HA_CALLED_DIRECTLY ha_result_t ha_gin_test(struct ha_gin_group *group,
+					   struct ha_gin_request *request, bool *done)
 {
 	ha_result_t result;
-	bool is_done;
+	bool is_out;
 
 	ha_gin_group_lock(group);
 	result = group->error;
-	is_done = ha_gin_is_complete(request);
-	if (!is_done && result == HA_OK) {
+	is_out = !ha_gin_is_complete(request);
+	if (is_out && result == HA_OK) {
 		ha_gin_sender_works(request->sender);
-		is_done = ha_gin_is_complete(request);
+		is_out = !ha_gin_is_complete(request);
 	}
-	request->is_out = !is_done;
+	request->is_out = is_out;
 	ha_gin_group_unlock(group);
-	*done = is_done;
-	return is_done ? HA_OK : result;
+	*done = !is_out;
+	return is_out ? result : HA_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef HA_GIN_VERBS_GROUP_POST_H
 #define HA_GIN_VERBS_GROUP_POST_H
 
+#include "base/hot.h"
 #include "gin/verbs/group.h"
 
 /* A put, a signal, or both. */
@@ -19,8 +20,9 @@ struct ha_gin_put {
  * nothing else has happened, for what does not lie in the memory, INTERNAL for more than
  * HA_GIN_WINDOW requests to a rank that were not tested to their end.
  */
-ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_put *put,
-		       struct ha_gin_request **out) HA_MUST_CHECK;
+HA_CALLED_DIRECTLY ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank,
+					  const struct ha_gin_put *put,
+					  struct ha_gin_request **out) HA_MUST_CHECK;
 /* Out of a rank's memory into this one's. */
 struct ha_gin_get {
 	const struct ha_gin_memory *from, *to;
@@ -36,7 +38,8 @@ ha_result_t ha_gin_flush(struct ha_gin_group *group, uint32_t rank,
 			 struct ha_gin_request **out) HA_MUST_CHECK;
 
 /* *done: its memory is the caller's again, and the request is not to be used any more. */
-ha_result_t ha_gin_test(struct ha_gin_group *group, struct ha_gin_request *request,
-			bool *done) HA_MUST_CHECK;
+HA_CALLED_DIRECTLY ha_result_t ha_gin_test(struct ha_gin_group *group,
+					   struct ha_gin_request *request,
+					   bool *done) HA_MUST_CHECK;
 
 #endif
