@@ -214,3 +214,15 @@ gin_api_flush *gin_api_iflush(void)
 {
 	return which >= GIN_V13 ? flush_13 : NULL;
 }
+
+int gin_api_has_error(void)
+{
+	bool has_error = false;
+
+	if (which < GIN_V13)
+		return -1;
+	if ((which == RMA_V14 ? v14->queryLastError : v13->queryLastError)(context, &has_error) !=
+	    ncclSuccess)
+		return 1;
+	return has_error;
+}

@@ -25,4 +25,7 @@ typedef ncclResult_t gin_api_flush(void *mhandle, uint32_t rank, void **request)
 gin_api_get *gin_api_iget(void);
 gin_api_flush *gin_api_iflush(void);
 
+/* What queryLastError says; -1: the version has none. */
+int gin_api_has_error(void);
+
 #endif

@@ -352,6 +352,88 @@ static int run(uint32_t me, int peer_fd, int test_fd)
 	return 0;
 }
 
+/* ---- without a path ------------------------------------------------------------------------- */
+
+#define OUTAGE_MS 500
+#define RTO_MS	  1000 /* within which a cut in silence is noticed, and only then it counts */
+
+static ncclResult_t signal_alone(const struct rank *r, void **request)
+{
+	return r->gin->iputSignal(r->coll, 0, NULL, 0, 0, NULL, 1 - r->me, 8 * r->me, r->words_mr,
+				  1, NCCL_NET_SIGNAL_OP_ADD, request);
+}
+
+/* What the version has to say it with: the request, what comes next, and where there is one the
+ * last error, which was none before. */
+static void the_table_says_so(const struct rank *r, void *request)
+{
+	void *next = r->coll;
+	int done = 1;
+
+	NEED(r->gin->test(r->coll, request, &done) != ncclSuccess && !done);
+	NEED(signal_alone(r, &next) != ncclSuccess && !next);
+	NEED(gin_api_has_error() != 0);
+	NEED(r->gin->ginProgress(r->coll) != ncclSuccess);
+}
+
+static int runs_out(uint32_t me, int peer_fd, int test_fd)
+{
+	struct rank *r = memory(sizeof(*r));
+	void *request = NULL;
+	double since;
+	char byte;
+
+	setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
+	setenv("HA_NCCL_STATS", "0", 1);
+	setenv("HA_NCCL_OUTAGE_MS", "500", 1);
+	r->gin = load();
+	r->me = me;
+	connect_ranks(r, peer_fd);
+	register_memory(r);
+	NEED(gin_api_has_error() <= 0);
+	NEED(write(test_fd, "c", 1) == 1);
+	while (recv(test_fd, &byte, 1, MSG_DONTWAIT) != 1)
+		NEED(r->gin->ginProgress(r->coll) == ncclSuccess);
+	since = now_s();
+	NEED(signal_alone(r, &request) == ncclSuccess && request);
+	while (r->gin->ginProgress(r->coll) == ncclSuccess)
+		NEED(now_s() - since < SLACK * (RTO_MS + OUTAGE_MS * 1.1) / 1e3);
+	NEED(now_s() - since >= OUTAGE_MS / 1e3);
+	the_table_says_so(r, request);
+	meet(peer_fd);
+	return 0;
+}
+
+static int out_0(int peer_fd, int test_fd, void *arg)
+{
+	(void)arg;
+	return runs_out(0, peer_fd, test_fd);
+}
+
+static int out_1(int peer_fd, int test_fd, void *arg)
+{
+	(void)arg;
+	return runs_out(1, peer_fd, test_fd);
+}
+
+static void without_a_path_the_next_put_the_test_and_the_last_error_say_so(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	fabric_up("--hosts 2 --rails 2");
+	pair_start(&pair, out_0, out_1, NULL);
+	assert_int_equal(pair_wait_byte(&pair, 0), 'c');
+	assert_int_equal(pair_wait_byte(&pair, 1), 'c');
+	assert_int_equal(fabric_tool("cut %s 0", fabric_name()), 0);
+	assert_int_equal(fabric_tool("cut %s 1", fabric_name()), 0);
+	pair_send_byte(&pair, 0, 'c');
+	pair_send_byte(&pair, 1, 'c');
+	assert_int_equal(pair_join(&pair, 0, LIMIT_S), 0);
+	assert_int_equal(pair_join(&pair, 1, LIMIT_S), 0);
+	fabric_down();
+}
+
 static int rank_0(int peer_fd, int test_fd, void *arg)
 {
 	(void)arg;
@@ -383,6 +465,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_port_dies_during_puts_and_each_signal_counts_once),
+	    cmocka_unit_test(without_a_path_the_next_put_the_test_and_the_last_error_say_so),
 	};
 
 	while (argc > 1 && api < GIN_APIS && strcmp(argv[1], gin_api_symbols[api]))
