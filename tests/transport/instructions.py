@@ -24,8 +24,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import callgrind  # pylint: disable=wrong-import-position
 
 BASELINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "instructions.json")
-# The count is exact, and the same each time; what is recorded is rounded.
-ROUNDING = 0.011
+# The count is the same each time. Less than one instruction for eight messages is what is left of
+# a start that another machine makes otherwise, and of rounding.
+ROUNDING = 0.11
 
 # What end to end may cost beside the same traffic without, both ends together. With eight in flight
 # eight acknowledgements are found at a time, and a count more. Of a send that nothing follows a copy is kept: nobody
