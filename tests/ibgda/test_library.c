@@ -4,6 +4,7 @@
  * each end's port and the switch fail in turn, and what it says to a program that errs.
  *
  *     ibgda_library_live [CUTS [STREAMS [SIGNALS]]]
+ *     ibgda_library_live contexts CONTEXTS
  */
 #include "../unit/cmocka_all.h"
 
@@ -13,10 +14,12 @@
 #include "nccl_ha/ibgda.cuh"
 #include "nccl_ha/ibgda.h"
 
+#include "../descriptors.h"
 #include "../fabric/pair.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +31,7 @@
 #define STREAMS_MOST 64u
 #define SLOTS	     64u /* of each stream: put n goes to slot n mod so many */
 #define GIVEN	     64u /* the last ones that are remembered */
+#define NO_NIC	     99u
 #define MS	     1000000ull
 #define LONGEST_S    (SLACK * 10u)
 
@@ -449,6 +453,52 @@ static void mistakes_have_their_errors(void **state)
 	assert_int_equal(ha_ibgda_deregister(w.a, 0), 0);
 }
 
+static unsigned int contexts = 20;
+
+/* Of this process, while its devices are open. */
+static long long objects(const char *kind)
+{
+	json_t *status = fabric_status();
+	const json_t *process;
+	long long sum = 0;
+	size_t i;
+
+	assert_non_null(status);
+	json_array_foreach(json_object_get(status, "processes"), i, process) sum +=
+	    json_integer_value(json_object_get(process, kind));
+	json_decref(status);
+	return sum;
+}
+
+/* With a stream, whose first queue pair is connected. */
+static void contexts_that_come_and_go_leave_nothing(void **state)
+{
+	struct ha_ibgda_options options[] = {options_of("=sim0,sim1"), options_of("=sim2,sim3")};
+	int descriptors = 0;
+
+	(void)state;
+	for (unsigned int n = 0; n <= contexts; n++) {
+		if (n == 1) /* what is opened once for all */
+			descriptors = open_descriptors();
+		assert_int_equal(ha_ibgda_context_open(&options[0], &w.a), 0);
+		assert_int_equal(ha_ibgda_context_open(&options[1], &w.b), 0);
+		assert_int_equal(ha_ibgda_register(w.a, 3, w.own, sizeof(w.own)), 0);
+		assert_int_equal(ha_ibgda_register(w.b, 5, w.peers, sizeof(w.peers)), 0);
+		open_stream(0);
+		wait_until_left(NO_NIC);
+		close_stream(0);
+		if (n % 10 == 0) {
+			assert_int_equal(objects("qps"), 0);
+			assert_int_equal(objects("mrs"), 4); /* a region at each NIC */
+		}
+		assert_int_equal(ha_ibgda_context_close(w.a), 0);
+		assert_int_equal(ha_ibgda_context_close(w.b), 0);
+	}
+	assert_int_equal(w.allocated, w.released);
+	assert_true(w.allocated >= contexts);
+	assert_int_equal(open_descriptors(), descriptors);
+}
+
 static int setup(void **state)
 {
 	const struct ha_ibgda_options a = options_of("=sim0,sim1"), b = options_of("=sim2,sim3");
@@ -485,12 +535,17 @@ int main(int argc, char **argv)
 	    TEST(threads_return_when_their_peer_is_gone),
 	    TEST(who_talks_nonsense_is_not_listened_to),
 	    TEST(mistakes_have_their_errors),
+	    cmocka_unit_test(contexts_that_come_and_go_leave_nothing),
 	};
 	const struct CMUnitTest many[] = {
 	    TEST(streams_whose_nics_fail_have_exact_sums_and_each_signal_has_its_put),
 	};
 	int failed;
 
+	if (argc > 2 && !strcmp(argv[1], "contexts")) {
+		contexts = (unsigned int)strtoul(argv[2], NULL, 10);
+		argc = 1;
+	}
 	if (argc > 3)
 		signals_least = strtoull(argv[3], NULL, 10);
 	fabric_up("--hosts 1 --rails 4");
