@@ -315,6 +315,17 @@ static void reads(const struct rank *r)
 	NEED(!request);
 }
 
+static void give_all_back(const struct rank *r, int peer_fd)
+{
+	NEED(r->gin->deregMrSym(r->coll, r->to_mr) == ncclSuccess);
+	NEED(r->gin->deregMrSym(r->coll, r->from_mr) == ncclSuccess);
+	NEED(r->gin->deregMrSym(r->coll, r->words_mr) == ncclSuccess);
+	meet(peer_fd);
+	NEED(r->gin->closeColl(r->coll) == ncclSuccess);
+	NEED(r->gin->closeListen(r->listen) == ncclSuccess);
+	NEED(r->gin->finalize(r->ctx) == ncclSuccess);
+}
+
 /* A rank that ends while another one still waits for it must go on until that is through. */
 static void close_rank(struct rank *r, int peer_fd)
 {
@@ -325,13 +336,7 @@ static void close_rank(struct rank *r, int peer_fd)
 	while (recv(peer_fd, &byte, 1, MSG_DONTWAIT) != 1)
 		NEED(r->gin->ginProgress(r->coll) == ncclSuccess);
 	nothing_comes_late(r);
-	NEED(r->gin->deregMrSym(r->coll, r->to_mr) == ncclSuccess);
-	NEED(r->gin->deregMrSym(r->coll, r->from_mr) == ncclSuccess);
-	NEED(r->gin->deregMrSym(r->coll, r->words_mr) == ncclSuccess);
-	meet(peer_fd);
-	NEED(r->gin->closeColl(r->coll) == ncclSuccess);
-	NEED(r->gin->closeListen(r->listen) == ncclSuccess);
-	NEED(r->gin->finalize(r->ctx) == ncclSuccess);
+	give_all_back(r, peer_fd);
 }
 
 static int run(uint32_t me, int peer_fd, int test_fd)
@@ -400,7 +405,7 @@ static int runs_out(uint32_t me, int peer_fd, int test_fd)
 		NEED(now_s() - since < SLACK * (RTO_MS + OUTAGE_MS * 1.1) / 1e3);
 	NEED(now_s() - since >= OUTAGE_MS / 1e3);
 	the_table_says_so(r, request);
-	meet(peer_fd);
+	give_all_back(r, peer_fd);
 	return 0;
 }
 
