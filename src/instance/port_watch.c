@@ -157,28 +157,28 @@ static void begin_later(struct port_watch *w, uint64_t now_ns)
 	w->begin_ns = now_ns + w->begin_pause_ns;
 }
 
-/* True: heartbeats have begun, of which connections and their peers do not know. */
+/*
+ * True: heartbeats have begun, of which connections and their peers do not know. The pause before
+ * the next try grows with what was refused, which nothing is on a port that is down: one that is
+ * back is not to wait for as long as it was away. When a device that died is open again, its
+ * heartbeats are begun there.
+ */
 static bool begin_heartbeats(struct ha_instance *inst, struct port_watch *w, uint64_t now_ns)
 {
-	if (w->begin_ns == 0) {
-		if (ha_liveness_refused(inst->liveness, w->port))
-			begin_later(w, now_ns);
-		return ha_liveness_came_late(inst->liveness, w->port);
-	}
-	if (now_ns < w->begin_ns)
-		return false;
-	if (ha_liveness_reopening(inst->liveness, w->port)) {
-		w->begin_ns = now_ns + BEGIN_MIN_NS;
-		return false;
-	}
 	if (!ha_liveness_refused(inst->liveness, w->port)) {
 		w->begin_pause_ns = w->begin_ns = 0;
-		return true;
+		return ha_liveness_came_late(inst->liveness, w->port);
 	}
-	/* When a device that died is open again, its heartbeats are begun there. */
-	if (ha_port_usable(w->port))
+	if (w->begin_ns == 0) {
+		begin_later(w, now_ns);
+	} else if (now_ns >= w->begin_ns) {
+		if (!ha_port_usable(w->port) || ha_liveness_reopening(inst->liveness, w->port)) {
+			w->begin_ns = now_ns + BEGIN_MIN_NS;
+			return false;
+		}
 		ha_liveness_reopen(inst->liveness, w->port);
-	begin_later(w, now_ns);
+		begin_later(w, now_ns);
+	}
 	return false;
 }
 

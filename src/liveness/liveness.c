@@ -219,6 +219,7 @@ static void take_port(struct ha_liveness *live, struct ha_live_port *port)
 		return;
 	port->state = HA_LIVE_PORT_REFUSED;
 	if (!port->ud_qp) {
+		port->missed = true;
 		if (live->doubt)
 			live->doubt(live->doubt_arg, port->port);
 		return;
@@ -230,7 +231,7 @@ static void take_port(struct ha_liveness *live, struct ha_live_port *port)
 	}
 	port->state = HA_LIVE_PORT_OPEN;
 	live->ports[live->nports++] = port;
-	if (port->slow_told && live->doubt) /* there are connections that did not wait for it */
+	if (port->missed && live->doubt) /* there are connections that did not wait for it */
 		live->doubt(live->doubt_arg, port->port);
 }
 
@@ -373,9 +374,9 @@ bool ha_liveness_came_late(struct ha_liveness *live, const struct ha_port *of)
 
 	pthread_mutex_lock(&live->lock);
 	port = live->asked[of->index];
-	late = port && port->state == HA_LIVE_PORT_OPEN && port->slow_told;
+	late = port && port->state == HA_LIVE_PORT_OPEN && port->missed;
 	if (late)
-		port->slow_told = false;
+		port->missed = false;
 	pthread_mutex_unlock(&live->lock);
 	return late;
 }
@@ -426,8 +427,8 @@ static bool opened(struct ha_liveness *live, struct ha_live_port *port)
 	pthread_mutex_lock(&live->lock);
 	take_port(live, port);
 	state = port->state;
-	tell = state == HA_LIVE_PORT_OPENING && !port->slow_told;
-	port->slow_told |= tell;
+	tell = state == HA_LIVE_PORT_OPENING && !port->missed;
+	port->missed |= tell;
 	pthread_mutex_unlock(&live->lock);
 	if (tell)
 		tell_slow(port);

@@ -147,7 +147,7 @@ void ha_liveness_reopen(struct ha_liveness *live, struct ha_port *port);
 bool ha_liveness_reopening(struct ha_liveness *live, const struct ha_port *port);
 /* Our end was asked for and could not be made: ha_liveness_reopen tries it once more. */
 bool ha_liveness_refused(struct ha_liveness *live, const struct ha_port *port);
-/* It is there, and some connection did not wait for it. True once. */
+/* It is there, and some connection did not wait for it or heard that there is none. True once. */
 bool ha_liveness_came_late(struct ha_liveness *live, const struct ha_port *port);
 
 /*

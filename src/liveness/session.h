@@ -127,7 +127,7 @@ struct ha_live_port {
 	bool reopening;		   /* its command makes `fresh` */
 	bool reopen_due;	   /* the device is open again, and `command` was still out */
 	struct ha_ud_qp *fresh;	   /* to take the place of ud_qp, whose device died */
-	bool slow_told;		   /* that opening it takes long */
+	bool missed;		   /* some connection has gone on without it, and is to be told */
 	struct ha_list buckets[HA_LIVE_BUCKETS];
 	uint64_t newest_seq; /* of pings of sessions that have ended: no number is used twice */
 	struct ha_live_port_report count;

@@ -8,6 +8,9 @@
 
 #include "../unit/cmocka_all.h"
 #include "base/clock.h"
+#include "failover/engine.h"
+#include "instance/instance.h"
+#include "liveness/liveness.h"
 
 #include <string.h>
 
@@ -190,6 +193,50 @@ heartbeats_of_a_device_that_dies_while_they_are_made_begin_on_the_one_after_it(v
 	}
 }
 
+/* A path over host 0's first port has heartbeats. */
+static bool first_port_has_heartbeats(void)
+{
+	const struct ha_comm *comm = world.connections[0].send.comm;
+
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (comm->paths[p] && comm->failover->slots[p].port == 0 &&
+		    comm->failover->links[p].live.session)
+			return true;
+	return false;
+}
+
+static void step_until(uint64_t until_ns, bool (*so)(void))
+{
+	while (sv_stepped_now() < until_ns && !(so && so()))
+		world_step(&world);
+}
+
+/* Refused once, on a port that is away for so long after that: tried again when it is there, and
+ * used when that is through. */
+static void heartbeats_that_were_refused_begin_when_their_port_is_back(void **state)
+{
+	static const uint64_t away_ns[] = {0, 5 * HA_NS_PER_S};
+	const struct run_spec spec = spec_of("connect", NULL, 0);
+	char why[256] = "";
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		world_open(&world, &spec.world);
+		assert_true(sv_stepped_fault_add("errno=ENOMEM verb=create_cq host=0 nth=2", why,
+						 sizeof(why)) >= 0);
+		while (!world_connected(&world))
+			world_step(&world);
+		assert_true(ha_liveness_refused(world.inst[0]->liveness, world_port(&world, 0, 0)));
+		sv_stepped_link(0, 0, away_ns[i] == 0);
+		step_until(sv_stepped_now() + away_ns[i], NULL);
+		sv_stepped_link(0, 0, true);
+		step_until(sv_stepped_now() + 110 * HA_NS_PER_MS, first_port_has_heartbeats);
+		assert_true(first_port_has_heartbeats());
+		world_close(&world, why, sizeof(why));
+		assert_string_equal(why, "");
+	}
+}
+
 static void an_application_that_is_in_a_call_takes_no_turns(void **state)
 {
 	const struct run_spec spec = spec_of("one", NULL, 0);
@@ -252,6 +299,7 @@ int main(void)
 	    cmocka_unit_test(heartbeats_whose_queue_pair_is_made_slowly_begin_when_it_is_there),
 	    cmocka_unit_test(
 		heartbeats_of_a_device_that_dies_while_they_are_made_begin_on_the_one_after_it),
+	    cmocka_unit_test(heartbeats_that_were_refused_begin_when_their_port_is_back),
 	    cmocka_unit_test(an_application_that_is_in_a_call_takes_no_turns),
 	    cmocka_unit_test(clocks_that_are_apart_are_nobodys_business),
 	};
