@@ -61,6 +61,8 @@ static struct world {
 	struct flow flows[RANKS][RANKS]; /* from, to */
 	ha_result_t error;
 	bool is_paused; /* nothing is begun */
+	bool is_single; /* one operation at a time, and to one rank only */
+	uint32_t to;	/* that one, by another one */
 	bool nic_dies; /* what it has acknowledged, and not placed, is lost: counted, or an error */
 	char what[64]; /* fails, and when */
 } w;
@@ -388,15 +390,23 @@ static bool all_are_finished(void)
 	return are;
 }
 
+static bool may_begin(uint32_t from, uint32_t to)
+{
+	const struct flow *flow = &w.flows[from][to];
+
+	if (flow->begun == OPS || w.error != HA_OK || w.is_paused)
+		return false;
+	if (w.is_single)
+		return from != to && to == w.to && flow->begun == flow->complete;
+	return flow->begun - flow->complete < ROOM;
+}
+
 static void application(void)
 {
 	for (uint32_t from = 0; from < w.n; from++)
 		for (uint32_t to = 0; to < w.n; to++) {
-			struct flow *flow = &w.flows[from][to];
-
 			test_oldest(from, to);
-			if (flow->begun < OPS && flow->begun - flow->complete < ROOM &&
-			    w.error == HA_OK && !w.is_paused)
+			if (may_begin(from, to))
 				begin(from, to);
 			kernel_looks(from, to);
 		}
@@ -571,6 +581,41 @@ static void whichever_queue_pair_says_nothing_each_signal_counts_once(void **sta
 	print_message("%u wedged: %u failovers, %u loopbacks\n", wedged,
 		      (unsigned int)seen.failovers, (unsigned int)seen.loopbacks);
 	assert_true(wedged > 4 && seen.failovers && seen.loopbacks);
+}
+
+/* Its sender has all acknowledgements, and waits; the heartbeats of the path are answered. */
+static void what_a_receiver_has_applied_and_cannot_say_is_missed(void **state)
+{
+	uint64_t until_ns;
+	char rule[64];
+
+	(void)state;
+	for (uint32_t host = 0; host < 2; host++) {
+		setup(true);
+		snprintf(w.what, sizeof(w.what), "what rank %u has applied", host);
+		w.is_single = true;
+		w.to = host;
+		snprintf(rule, sizeof(rule), "wedge host=%u rail=0 op=write count=1", host);
+		for (unsigned int i = 0; i < 100; i++)
+			assert_true(go_on());
+		add_rule(rule);
+		until_ns = sv_stepped_now() + HA_NS_PER_S;
+		while (sv_stepped_now() < until_ns && !is_finished(1 - host, host) && go_on())
+			;
+		if (!is_finished(1 - host, host))
+			fail_msg("%s: %u of %u, error %d; log:\n%s", w.what,
+				 w.flows[1 - host][host].complete, OPS, w.error, captured_log);
+		assert_int_equal(counts().failovers, 1);
+		assert_non_null(strstr(captured_log, "GIN: from rank"));
+		assert_non_null(strstr(captured_log, "the queue pair on sim0:1 failed: no "
+						     "completion for as long as HA_NCCL_RTO_MS"));
+		w.is_single = false;
+		for (unsigned int i = 0; i < STEPS && go_on(); i++)
+			;
+		assert_true(all_are_finished());
+		everything_is_right();
+		teardown();
+	}
 }
 
 static void four_ranks_on_two_hosts_outlive_a_port(void **state)
@@ -1154,6 +1199,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(whatever_fails_at_whatever_step_each_signal_counts_once),
 	    cmocka_unit_test(words_that_are_never_set_to_zero_are_never_doubted),
 	    cmocka_unit_test(whichever_queue_pair_says_nothing_each_signal_counts_once),
+	    cmocka_unit_test(what_a_receiver_has_applied_and_cannot_say_is_missed),
 	    cmocka_unit_test(four_ranks_on_two_hosts_outlive_a_port),
 	    cmocka_unit_test(from_rail_to_rail_and_back_nothing_is_lost),
 	    cmocka_unit_test(end_to_end_requests_wait_for_the_receiver),

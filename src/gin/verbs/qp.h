@@ -54,7 +54,8 @@ struct ha_gin_qp {
 	bool is_undrainable; /* a verb of the fence failed: the sentinels will not tell */
 	uint64_t fencing_ns; /* since then */
 	struct ha_asked asked;
-	const char *fault; /* the verb that failed, or what a completion said; NULL: none */
+	uint64_t seen, stands_ns; /* what had come at the last look, and since when; 0: it moves */
+	const char *fault;	  /* the verb that failed, or what a completion said; NULL: none */
 };
 
 /* In INIT: receives may be posted. On failure it is closed, and `fault` says why. */
@@ -71,6 +72,14 @@ bool ha_gin_qp_recv(struct ha_gin_qp *qp);
 
 /* The next success, also of a queue pair that is being fenced. False: there is none now. */
 static inline bool ha_gin_qp_poll(struct ha_gin_qp *qp, struct ibv_wc *wc);
+
+/*
+ * A wedged NIC takes posts and completes none: something is under way, and the count of what came
+ * back has been the same for longer than `limit_ns`. To be called again and again; reads no clock
+ * where nothing stands still.
+ */
+void ha_gin_qp_look_for_silence(struct ha_gin_qp *qp, uint64_t came, bool is_under_way,
+				uint64_t limit_ns);
 
 /* Begins a fence: it takes and sends no more packets. A second call is fine, as for a closed one.
  */

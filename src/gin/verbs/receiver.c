@@ -243,6 +243,26 @@ static bool is_elsewhere(const struct ha_gin_receiver *receiver)
 	       (name.slot != receiver->path.slot || name.generation != receiver->path.generation);
 }
 
+/* What the sender waits for, and cannot miss: it has acknowledgements of all that it wrote. */
+static void look_for_silence(struct ha_gin_receiver *receiver)
+{
+	ha_gin_qp_look_for_silence(&receiver->qp, receiver->inbox.told, receiver->is_telling,
+				   (unsigned int)receiver->config->rto_ms * HA_NS_PER_MS);
+}
+
+static void look_at_end(struct ha_gin_receiver *receiver)
+{
+	const struct ha_gin_qp *qp = &receiver->qp;
+
+	look_for_silence(receiver);
+	if (qp->fault)
+		HA_INFO_LIMITED(HA_SUBSYS_NET,
+				"GIN: from rank %u: the queue pair on %s:%d failed: %s",
+				receiver->rank, qp->port->nic->name, qp->port->port_num, qp->fault);
+	if (qp->fault || is_elsewhere(receiver))
+		fence(receiver);
+}
+
 static ha_result_t look_at_outage(const struct ha_gin_receiver *receiver)
 {
 	const uint64_t limit_ns = (unsigned int)receiver->config->give_up_ms * HA_NS_PER_MS;
@@ -256,8 +276,8 @@ static ha_result_t look_at_outage(const struct ha_gin_receiver *receiver)
 
 ha_result_t ha_gin_receiver_mends(struct ha_gin_receiver *receiver)
 {
-	if (ha_gin_receiver_has_end(receiver) && (receiver->qp.fault || is_elsewhere(receiver)))
-		fence(receiver);
+	if (ha_gin_receiver_has_end(receiver))
+		look_at_end(receiver);
 	if (receiver->state == HA_GIN_RECEIVER_FENCING)
 		HA_TRY(end_fence(receiver));
 	if (receiver->state == HA_GIN_RECEIVER_FENCED)

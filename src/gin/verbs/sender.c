@@ -302,7 +302,6 @@ void ha_gin_sender_hears(struct ha_gin_sender *sender, const struct ha_gin_messa
 		sender->state = HA_GIN_SENDER_RUNS;
 		say_where(sender);
 		sender->trouble_ns = 0;
-		sender->moved_ns = ha_now_ns();
 		return;
 	}
 	sender->offer = *message;
@@ -404,18 +403,14 @@ static uint64_t completion_timeout_ns(const struct ha_gin_sender *sender)
 	return (unsigned int)sender->config->rto_ms * HA_NS_PER_MS + bytes * SLOW_NS_PER_BYTE;
 }
 
-/* A queue pair that says nothing at all: a wedged NIC takes posts and completes none. */
 static void look_for_silence(struct ha_gin_sender *sender)
 {
 	const struct ha_gin_journal *journal = &sender->journal;
-	const uint64_t now_ns = ha_now_ns(), came = journal->acknowledged + sender->reads.done;
+	const uint64_t came = journal->acknowledged + sender->reads.done;
 
-	if (came != sender->seen || came == journal->posted + sender->reads.posted) {
-		sender->seen = came;
-		sender->moved_ns = now_ns;
-	}
-	if (now_ns - sender->moved_ns > completion_timeout_ns(sender) && !sender->qp.fault)
-		sender->qp.fault = "no completion for as long as HA_NCCL_RTO_MS";
+	ha_gin_qp_look_for_silence(&sender->qp, came,
+				   came != journal->posted + sender->reads.posted,
+				   completion_timeout_ns(sender));
 }
 
 static ha_result_t leave(struct ha_gin_sender *sender)

@@ -89,8 +89,6 @@ struct ha_gin_sender {
 	struct ha_gin_message offer;
 	uint64_t offer_ns;
 	uint64_t trouble_ns; /* since when it does not run; 0: it does */
-	uint64_t moved_ns;   /* when an acknowledgement came last, or something was due again */
-	uint64_t seen;	     /* acknowledged, or read, by then */
 	uint64_t failovers, replayed;
 	struct ha_gin_adder *adder;
 	struct ha_gin_reads reads;
