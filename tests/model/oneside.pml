@@ -108,6 +108,7 @@ byte v_applied; /* of the verdict */
 byte o_epoch;	/* the offer that the sender has heard and not taken, 0: none */
 byte o_counted;
 byte o_applied;
+byte silent;	/* epochs whose path broke and nobody says so: only what an end waits for can tell it */
 #define R_EPOCH r_epoch
 #else
 #define R_EPOCH epoch
@@ -585,10 +586,28 @@ inline sender_fails()
 #endif
 /* A path fails while it is offered, too. */
 #define MAY_BREAK (HAS_END && !(broken & BIT(r_epoch)))
+/* In silence each end misses what comes back of what it wrote: acknowledgements, and that of a count.
+ * A NIC that dies says so at its own end. */
+#define IS_SAID(e) (!(silent & BIT(e)))
+#define S_MISSES (IS_SAID(epoch) || s_next > n_at[epoch])
+#ifdef MUT_TOLD_SILENCE
+#define R_MISSES (IS_SAID(r_epoch) || !ALIVE(nic[r_epoch]))
+#else
+#define R_MISSES (IS_SAID(r_epoch) || !ALIVE(nic[r_epoch]) || r_told > s_credit)
+#endif
 #else
 #define MAY_POST (s_st == UP)
 #define MAY_BREAK (s_st == UP && r_st == UP && !(broken & BIT(epoch)))
 #endif
+
+/* The path breaks: what is under way arrives, or not. */
+#define BREAKS(more)                                                                               \
+	:: d_step {                                                                                \
+		faults && !FINISHED && MAY_BREAK ->                                                \
+		faults--;                                                                          \
+		broken = broken | BIT(R_EPOCH);                                                    \
+		more                                                                               \
+	}
 
 #define FINISHED (latched || (s_completed == OPS && r_applied == OPS))
 
@@ -792,18 +811,12 @@ end_finished:
 		consumed[0] = consumed[0] + value[0];
 		value[0] = 0
 	}
-	:: d_step { /* the path breaks: what is under way arrives, or not */
-		faults && !FINISHED && MAY_BREAK ->
-		faults--;
-		broken = broken | BIT(R_EPOCH)
-	}
-	:: d_step {
-		faults && !FINISHED && MAY_BREAK ->
-		faults--;
-		n_to[R_EPOCH] = n_at[R_EPOCH];
-		count_net = 0;
-		broken = broken | BIT(R_EPOCH)
-	}
+	BREAKS(skip)
+	BREAKS(n_to[R_EPOCH] = n_at[R_EPOCH]; count_net = 0)
+#ifdef EXCHANGE
+	BREAKS(silent = silent | BIT(R_EPOCH))
+	BREAKS(silent = silent | BIT(R_EPOCH); n_to[R_EPOCH] = n_at[R_EPOCH]; count_net = 0)
+#endif
 	:: d_step { s_st == DRAINING -> s_st = FENCED; s_qp = s_qp & ~BIT(epoch) }
 	:: d_step { r_st == DRAINING -> drain() }
 #ifdef EXCHANGE
@@ -818,8 +831,8 @@ end_finished:
 		faults--;
 		r_st = DRAINING
 	}
-	:: d_step { s_st == UP && (broken & BIT(epoch)) -> sender_fails() }
-	:: d_step { HAS_END && (broken & BIT(r_epoch)) -> r_st = DRAINING }
+	:: d_step { s_st == UP && (broken & BIT(epoch)) && S_MISSES -> sender_fails() }
+	:: d_step { HAS_END && (broken & BIT(r_epoch)) && R_MISSES -> r_st = DRAINING }
 	:: d_step { !latched && R_STATES && dead != 3 && r_epoch + 1 < EPOCHS -> make_offer() }
 	:: d_step { /* an epoch has ended that no fault has ended */
 		!latched && R_STATES && r_epoch + 1 == EPOCHS ->
