@@ -138,13 +138,15 @@ int ha_ibgda_end_move(struct ha_ibgda_end *end, unsigned int nic)
 
 void ha_ibgda_end_abort(struct ha_ibgda_end *end)
 {
-	pthread_mutex_lock(&end->context->lock);
-	if (end->sender)
-		ha_ibgda_sender_abort(end->sender, "its program has ended it");
-	else
+	if (end->sender) {
+		/* Without the lock, which is held while NICs do what they are told to. */
+		ha_ibgda_sender_end(end->sender);
+	} else {
+		pthread_mutex_lock(&end->context->lock);
 		ha_ibgda_receiver_abort(end->receiver, "its program has ended it");
+		pthread_mutex_unlock(&end->context->lock);
+	}
 	(void)shutdown(end->socket.fd, SHUT_RDWR); /* so that the peer sees it */
-	pthread_mutex_unlock(&end->context->lock);
 }
 
 static enum ha_ibgda_state state_of(const struct ha_ibgda_sender *sender)
@@ -167,15 +169,16 @@ static enum ha_ibgda_state state_of(const struct ha_ibgda_sender *sender)
 	return HA_IBGDA_STATE_OVER;
 }
 
-static void say_status(const struct ha_ibgda_end *end, struct ha_ibgda_status *out)
+static void say_status(struct ha_ibgda_end *end, struct ha_ibgda_status *out)
 {
-	const struct ha_ibgda_sender *sender = end->sender;
+	struct ha_ibgda_sender *sender = end->sender;
 
 	if (!sender) {
 		out->reason = end->receiver->fault;
 		out->state = out->reason ? HA_IBGDA_STATE_OVER : HA_IBGDA_STATE_HOME;
 		return;
 	}
+	ha_ibgda_sender_notice_end(sender);
 	out->state = state_of(sender);
 	out->nic = ha_ibgda_sender_nic(sender);
 	out->failovers = sender->failovers;

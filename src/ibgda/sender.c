@@ -22,11 +22,16 @@ static struct ha_ibgda_slot *next(struct ha_ibgda_sender *sender)
 	return &sender->slots[sender->next_slot];
 }
 
+static bool is_ended(const struct ha_ibgda_sender *sender)
+{
+	return ha_dev_load(&sender->host.is_ended) != 0;
+}
+
 void ha_ibgda_sender_abort(struct ha_ibgda_sender *sender, const char *why)
 {
 	if (sender->phase == HA_IBGDA_ENDED)
 		return;
-	sender->fault = why;
+	sender->fault = is_ended(sender) ? "its program has ended it" : why;
 	sender->phase = HA_IBGDA_ENDED;
 	ha_ibgda_give_up(&sender->host);
 }
@@ -465,6 +470,17 @@ static void over(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	(void)now_ns;
 }
 
+void ha_ibgda_sender_end(struct ha_ibgda_sender *sender)
+{
+	ha_ibgda_end_gate(&sender->host);
+}
+
+void ha_ibgda_sender_notice_end(struct ha_ibgda_sender *sender)
+{
+	if (is_ended(sender))
+		ha_ibgda_sender_abort(sender, NULL);
+}
+
 void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	static void (*const steps[])(struct ha_ibgda_sender *, uint64_t) = {
@@ -472,6 +488,7 @@ void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	    [HA_IBGDA_DRAINING] = draining, [HA_IBGDA_CLOSING] = closing,
 	    [HA_IBGDA_OPENING] = opening,   [HA_IBGDA_ENDED] = over};
 
+	ha_ibgda_sender_notice_end(sender);
 	if (sender->phase == HA_IBGDA_STARTING && !sender->outage_since_ns)
 		sender->outage_since_ns = now_ns;
 	if (sender->outage_since_ns &&

@@ -94,6 +94,10 @@ void ha_ibgda_sender_move(struct ha_ibgda_sender *sender, uint32_t nic);
 uint32_t ha_ibgda_sender_nic(const struct ha_ibgda_sender *sender);
 /* Every thread returns. */
 void ha_ibgda_sender_abort(struct ha_ibgda_sender *sender, const char *why);
+/* The program's end of it, from any thread: all threads return now, and the sender is over when it
+ * is stepped, or told to look. */
+void ha_ibgda_sender_end(struct ha_ibgda_sender *sender);
+void ha_ibgda_sender_notice_end(struct ha_ibgda_sender *sender);
 /* All threads have left. */
 void ha_ibgda_sender_close(struct ha_ibgda_sender *sender);
 

@@ -3,6 +3,9 @@
 
 #include "nccl_ha/ibgda_cqe.h"
 
+#include <stddef.h>
+#include <string.h>
+
 static struct ha_ibgda_queue *queue_of(const struct ha_ibgda_host *host, uint32_t queue)
 {
 	return &host->stream->queues[queue];
@@ -13,9 +16,29 @@ static struct ha_ibgda_queue *in_use(const struct ha_ibgda_host *host)
 	return queue_of(host, host->queue);
 }
 
+static void shut(const struct ha_ibgda_host *host)
+{
+	uint64_t *word = &host->stream->gate, gate = ha_dev_load(word), before;
+
+	while ((before = ha_dev_swap_if(
+		    word, gate, (gate & ~(uint64_t)HA_IBGDA_CLOSED) | HA_IBGDA_DEAD)) != gate)
+		gate = before;
+}
+
+void ha_ibgda_end_gate(struct ha_ibgda_host *host)
+{
+	ha_dev_store(&host->is_ended, 1);
+	ha_dev_fence();
+	shut(host);
+}
+
+/* Who ends it meanwhile has set the gate after this, or is seen here. */
 static void set_gate(const struct ha_ibgda_host *host, uint32_t flags)
 {
 	ha_dev_store(&host->stream->gate, ha_ibgda_gate(in_use(host), flags));
+	ha_dev_fence();
+	if (ha_dev_load(&host->is_ended))
+		shut(host);
 }
 
 static uint64_t depth(const struct ha_ibgda_host *host)
@@ -75,7 +98,8 @@ static const struct ha_wqe *request(const struct ha_ibgda_host *host, uint64_t n
 
 void ha_ibgda_host_init(struct ha_ibgda_host *host, struct ha_ibgda_stream *stream)
 {
-	*host = (struct ha_ibgda_host){.stream = stream};
+	memset(host, 0, offsetof(struct ha_ibgda_host, is_ended));
+	host->stream = stream;
 	host->use[0] = HA_IBGDA_IN_USE;
 	set_gate(host, 0);
 }
@@ -93,7 +117,6 @@ uint32_t ha_ibgda_free_queue(const struct ha_ibgda_host *host)
 static void close_gate(struct ha_ibgda_host *host)
 {
 	set_gate(host, HA_IBGDA_CLOSED);
-	ha_dev_fence();
 }
 
 void ha_ibgda_fail(struct ha_ibgda_host *host)

@@ -5,8 +5,8 @@
  * was left may be used again. docs/ibgda-protocol.md has the steps and why they are in this order.
  *
  * Knows no queue pair, no network and no time: its caller fences, asks the receiver, and makes
- * queues. One thread of the host for each stream; threads of the GPU go on meanwhile. All words are
- * in memory that both reach.
+ * queues. One thread of the host for each stream, but where said otherwise; threads of the GPU go
+ * on meanwhile. All words are in memory that both reach.
  */
 #ifndef HA_IBGDA_SWITCHOVER_H
 #define HA_IBGDA_SWITCHOVER_H
@@ -59,9 +59,10 @@ struct ha_ibgda_host {
 	uint64_t acked, ready;	    /* of the queue that is left: below */
 	enum ha_ibgda_use use[HA_IBGDA_QUEUES];
 	uint64_t reserved[HA_IBGDA_QUEUES]; /* when it was left: below */
+	uint64_t is_ended;		    /* any thread's word, zero before: ha_ibgda_end_gate */
 };
 
-/* queues[0] is made and nobody has posted; its words are zero. */
+/* queues[0] is made and nobody has posted; its words are zero. What was ended stays so. */
 void ha_ibgda_host_init(struct ha_ibgda_host *host, struct ha_ibgda_stream *stream);
 
 /* A queue that may be made anew for the next generation; HA_IBGDA_QUEUES: none is, as threads sleep
@@ -105,6 +106,9 @@ void ha_ibgda_prepare_planned(struct ha_ibgda_host *host, uint32_t queue);
 
 /* Any -> GIVEN_UP: every thread returns. */
 void ha_ibgda_give_up(struct ha_ibgda_host *host);
+/* From any thread: the gate is one of a stream that is over, whatever its own thread does to it
+ * meanwhile, and that thread gives up when it looks at is_ended. */
+void ha_ibgda_end_gate(struct ha_ibgda_host *host);
 
 /* Looks at what was left, one step each. Returns how many are not free yet. */
 unsigned int ha_ibgda_retire(struct ha_ibgda_host *host);

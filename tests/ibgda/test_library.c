@@ -49,6 +49,7 @@ static struct {
 	unsigned int stops, wrong;
 	/* What the contexts were given. */
 	unsigned int allocated, released, doorbells;
+	unsigned int is_slow; /* to give memory: 1 it is to be, 2 it is */
 	struct {
 		uintptr_t at;
 		size_t bytes;
@@ -65,12 +66,25 @@ static uint64_t now_ns(void)
 
 /* ---- a program's memory ------------------------------------------------------------------ */
 
+/* Memory is asked for while a context does nothing else: that it does for two seconds at most. */
+static void keep_the_host(void)
+{
+	const uint64_t until = now_ns() + 2000 * MS;
+
+	__atomic_store_n(&w.is_slow, 2, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&w.is_slow, __ATOMIC_ACQUIRE) == 2 && now_ns() < until)
+		usleep(1000);
+	__atomic_store_n(&w.is_slow, 0, __ATOMIC_RELEASE);
+}
+
 static void *allocate(void *argument, size_t alignment, size_t bytes)
 {
 	void *at = NULL;
 	unsigned int number;
 
 	assert_ptr_equal(argument, &w);
+	if (__atomic_load_n(&w.is_slow, __ATOMIC_ACQUIRE))
+		keep_the_host();
 	assert_int_equal(posix_memalign(&at, alignment, bytes), 0);
 	number = __atomic_fetch_add(&w.allocated, 1, __ATOMIC_RELAXED) % GIVEN;
 	__atomic_store_n(&w.given[number].bytes, bytes, __ATOMIC_RELAXED);
@@ -383,6 +397,43 @@ static void threads_return_when_their_stream_is_ended(void **state)
 	close_stream(0);
 }
 
+static void *opens_another_one(void *argument)
+{
+	const int fd = (int)(intptr_t)argument;
+
+	assert_int_equal(ha_ibgda_put_open(w.a, fd, &w.streams[1].puts), 0);
+	return NULL;
+}
+
+/* A NIC's command may take long, and so may a program's memory: with the context's lock held. */
+static void threads_return_also_while_the_host_is_busy(void **state)
+{
+	pthread_t thread;
+	unsigned int was_busy;
+	int fds[2];
+
+	(void)state;
+	open_stream(0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	assert_int_equal(ha_ibgda_receive_open(w.b, fds[1], &w.streams[1].receives), 0);
+	start_threads();
+	wait_until_left(1);
+	__atomic_store_n(&w.is_slow, 1, __ATOMIC_RELEASE);
+	assert_int_equal(pthread_create(&thread, NULL, opens_another_one, (void *)(intptr_t)fds[0]),
+			 0);
+	while (__atomic_load_n(&w.is_slow, __ATOMIC_ACQUIRE) == 1)
+		usleep(100);
+	ha_ibgda_end_abort(w.streams[0].puts);
+	pthread_join(w.streams[0].thread, NULL);
+	was_busy = __atomic_exchange_n(&w.is_slow, 0, __ATOMIC_ACQ_REL);
+	pthread_join(thread, NULL);
+	assert_int_equal(was_busy, 2);
+	assert_int_equal(status_of(w.streams[0].puts).state, HA_IBGDA_STATE_OVER);
+	assert_string_equal(status_of(w.streams[0].puts).reason, "its program has ended it");
+	close_stream(0);
+	close_stream(1);
+}
+
 static void threads_return_when_their_peer_is_gone(void **state)
 {
 	(void)state;
@@ -532,6 +583,7 @@ int main(int argc, char **argv)
 	    TEST(what_threads_look_at_is_the_programs_memory),
 	    TEST(a_stream_goes_where_it_is_told_to),
 	    TEST(threads_return_when_their_stream_is_ended),
+	    TEST(threads_return_also_while_the_host_is_busy),
 	    TEST(threads_return_when_their_peer_is_gone),
 	    TEST(who_talks_nonsense_is_not_listened_to),
 	    TEST(mistakes_have_their_errors),

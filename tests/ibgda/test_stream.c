@@ -7,6 +7,7 @@
  */
 #include "../unit/cmocka_all.h"
 
+#include "ibgda/switchover.h"
 #include "stream_world.h"
 
 #include <stdio.h>
@@ -134,6 +135,34 @@ static void a_thread_that_sleeps_between_any_two_stores_harms_nobody(void **stat
 	}
 }
 
+/* A program ends it at any time: its host may be about to close the gate, or to open it elsewhere.
+ */
+static void a_stream_that_is_ended_stays_so_whatever_its_host_does(void **state)
+{
+	static struct ha_ibgda_queue queues[HA_IBGDA_QUEUES];
+	uint64_t alarm = 0;
+	struct ha_ibgda_stream stream = {.queues = queues, .alarm = &alarm, .log = 3};
+	struct ha_ibgda_host host = {.stream = &stream};
+
+	(void)state;
+	ha_ibgda_end_gate(&host);
+	ha_ibgda_host_init(&host, &stream);
+	assert_int_equal(stream.gate, ha_ibgda_gate(&queues[0], HA_IBGDA_DEAD));
+	ha_ibgda_fail(&host); /* not closed, or threads would wait for the next generation */
+	assert_int_equal(stream.gate, ha_ibgda_gate(&queues[0], HA_IBGDA_DEAD));
+	host.next = 1;
+	ha_ibgda_open(&host);
+	assert_int_equal(stream.gate, ha_ibgda_gate(&queues[1], HA_IBGDA_DEAD));
+	ha_ibgda_give_up(&host);
+	assert_int_equal(stream.gate, ha_ibgda_gate(&queues[1], HA_IBGDA_DEAD));
+
+	host = (struct ha_ibgda_host){.stream = &stream};
+	ha_ibgda_host_init(&host, &stream);
+	ha_ibgda_fail(&host);
+	ha_ibgda_end_gate(&host); /* those that wait return */
+	assert_int_equal(stream.gate, ha_ibgda_gate(&queues[0], HA_IBGDA_DEAD));
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -141,6 +170,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(with_two_faults_at_any_event_every_byte_and_signal_is_right),
 	    cmocka_unit_test(what_the_receiver_has_written_over_is_not_written_again),
 	    cmocka_unit_test(a_thread_that_sleeps_between_any_two_stores_harms_nobody),
+	    cmocka_unit_test(a_stream_that_is_ended_stays_so_whatever_its_host_does),
 	};
 
 	if (argc > 1)
