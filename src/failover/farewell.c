@@ -14,66 +14,56 @@
 
 void ha_farewells_init(struct ha_farewells *farewells)
 {
+	*farewells = (struct ha_farewells){0};
 	pthread_mutex_init(&farewells->lock, NULL);
-	ha_list_init(&farewells->list);
-	farewells->n = 0;
+}
+
+static struct ha_farewell *at(const struct ha_farewells *farewells, unsigned i)
+{
+	return &farewells->ring[(farewells->first + i) % HA_FAREWELLS_MAX];
 }
 
 static void forget_oldest(struct ha_farewells *farewells)
 {
-	struct ha_list *first = ha_list_pop_front(&farewells->list);
-	struct ha_farewell *oldest = ha_container_of(first, struct ha_farewell, link);
-
+	ha_auth_forget(&at(farewells, 0)->auth);
+	farewells->first = (farewells->first + 1) % HA_FAREWELLS_MAX;
 	farewells->n--;
-	ha_auth_forget(&oldest->auth);
-	free(oldest);
 }
 
 void ha_farewells_free(struct ha_farewells *farewells)
 {
 	while (farewells->n != 0)
 		forget_oldest(farewells);
+	free(farewells->ring);
 	pthread_mutex_destroy(&farewells->lock);
 }
 
 /* All are kept equally long. */
-static bool oldest_is_due(const struct ha_farewells *farewells, uint64_t now_ns)
-{
-	const struct ha_list *first = farewells->list.next;
-
-	return farewells->n != 0 &&
-	       now_ns >= ha_container_of(first, struct ha_farewell, link)->until_ns;
-}
-
 static void forget_due(struct ha_farewells *farewells, uint64_t now_ns)
 {
-	while (oldest_is_due(farewells, now_ns))
+	while (farewells->n != 0 && now_ns >= at(farewells, 0)->until_ns)
 		forget_oldest(farewells);
 }
 
-void ha_farewells_add(struct ha_farewells *farewells, struct ha_farewell *farewell, uint64_t now_ns)
+struct ha_farewell *ha_farewells_add(struct ha_farewells *farewells, uint64_t now_ns)
 {
-	pthread_mutex_lock(&farewells->lock);
 	forget_due(farewells, now_ns);
+	if (!farewells->ring)
+		farewells->ring = calloc(HA_FAREWELLS_MAX, sizeof(*farewells->ring));
+	if (!farewells->ring)
+		return NULL;
 	if (farewells->n == HA_FAREWELLS_MAX)
 		forget_oldest(farewells);
-	ha_list_push_back(&farewells->list, &farewell->link);
-	farewells->n++;
-	pthread_mutex_unlock(&farewells->lock);
+	return at(farewells, farewells->n++);
 }
 
 struct ha_farewell *ha_farewells_find(struct ha_farewells *farewells, uint64_t peer_id,
 				      uint64_t now_ns)
 {
-	struct ha_list *pos;
-
 	forget_due(farewells, now_ns);
-	ha_list_for_each (pos, &farewells->list) {
-		struct ha_farewell *farewell = ha_container_of(pos, struct ha_farewell, link);
-
-		if (farewell->peer_id == peer_id)
-			return farewell;
-	}
+	for (unsigned i = 0; i < farewells->n; i++)
+		if (at(farewells, i)->peer_id == peer_id)
+			return at(farewells, i);
 	return NULL;
 }
 
@@ -86,23 +76,26 @@ static bool may_be_missed(const struct ha_comm *comm)
 
 void ha_farewell_keep(struct ha_comm *comm, const struct ha_message *bye)
 {
+	struct ha_farewells *farewells = &comm->inst->failover_shared->farewells;
 	const uint64_t now_ns = ha_now_ns();
 	const struct ha_failover *fo = comm->failover;
 	struct ha_farewell *farewell;
 
 	if (!may_be_missed(comm))
 		return;
-	farewell = calloc(1, sizeof(*farewell));
-	if (!farewell) {
+	pthread_mutex_lock(&farewells->lock);
+	farewell = ha_farewells_add(farewells, now_ns);
+	if (farewell)
+		*farewell = (struct ha_farewell){
+		    .until_ns = now_ns + ha_signaling_deadline_ns(comm),
+		    .peer_id = comm->peer_id,
+		    .secrets = fo->reconnect_at.secrets,
+		    .next = fo->next_secrets,
+		    .peer = comm->ctrl_sock->peer,
+		    .auth = comm->auth,
+		    .bye = *bye,
+		};
+	pthread_mutex_unlock(&farewells->lock);
+	if (!farewell)
 		HA_TRACE(1, "connection %s: out of memory for its goodbye", comm->name);
-		return;
-	}
-	farewell->until_ns = now_ns + ha_signaling_deadline_ns(comm);
-	farewell->peer_id = comm->peer_id;
-	farewell->secrets = fo->reconnect_at.secrets;
-	farewell->next = fo->next_secrets;
-	farewell->peer = comm->ctrl_sock->peer;
-	farewell->auth = comm->auth;
-	farewell->bye = *bye;
-	ha_farewells_add(&comm->inst->failover_shared->farewells, farewell, now_ns);
 }

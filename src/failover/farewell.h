@@ -14,7 +14,6 @@
 #ifndef HA_FAILOVER_FAREWELL_H
 #define HA_FAILOVER_FAREWELL_H
 
-#include "base/list.h"
 #include "base/net.h"
 #include "failover/message.h"
 #include "transport/auth.h"
@@ -22,13 +21,12 @@
 
 #include <pthread.h>
 
-/* When more close within the time the oldest go first. */
-#define HA_FAREWELLS_MAX 4096
+/* When more close within the time the oldest go first. Their memory is made once, for all. */
+#define HA_FAREWELLS_MAX 512
 
 struct ha_comm;
 
 struct ha_farewell {
-	struct ha_list link;
 	uint64_t until_ns;	   /* for so long it is kept, on ha_now_ns's clock */
 	uint64_t peer_id;	   /* of the sender's end */
 	struct ha_secrets secrets; /* the connection's, when it closed */
@@ -41,16 +39,16 @@ struct ha_farewell {
 /* A process's, in the order in which they are forgotten. */
 struct ha_farewells {
 	pthread_mutex_t lock; /* no lock of an instance or a connection is taken with it */
-	struct ha_list list;
-	unsigned n;
+	struct ha_farewell *ring;
+	unsigned first, n;
 };
 
 void ha_farewells_init(struct ha_farewells *farewells);
 void ha_farewells_free(struct ha_farewells *farewells);
 
-/* Takes it over. Any thread, without the lock. */
-void ha_farewells_add(struct ha_farewells *farewells, struct ha_farewell *farewell,
-		      uint64_t now_ns);
+/* A place to write one to, the oldest one's when there is none. NULL: out of memory. With the lock,
+ * until it is written. */
+struct ha_farewell *ha_farewells_add(struct ha_farewells *farewells, uint64_t now_ns);
 /* NULL: there is none, or none any more. With the lock, as long as it is used. */
 struct ha_farewell *ha_farewells_find(struct ha_farewells *farewells, uint64_t peer_id,
 				      uint64_t now_ns);

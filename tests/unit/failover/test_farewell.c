@@ -5,20 +5,19 @@
 #include "base/clock.h"
 #include "failover/farewell.h"
 
-#include <stdlib.h>
-
 #define LASTS_NS (60 * HA_NS_PER_S)
 /* Any time but 0. */
 #define START_NS (1000 * HA_NS_PER_S)
 
 static void add(struct ha_farewells *farewells, uint64_t peer_id, uint64_t now_ns)
 {
-	struct ha_farewell *farewell = calloc(1, sizeof(*farewell));
+	struct ha_farewell *farewell;
 
+	pthread_mutex_lock(&farewells->lock);
+	farewell = ha_farewells_add(farewells, now_ns);
 	assert_non_null(farewell);
-	farewell->peer_id = peer_id;
-	farewell->until_ns = now_ns + LASTS_NS;
-	ha_farewells_add(farewells, farewell, now_ns);
+	*farewell = (struct ha_farewell){.peer_id = peer_id, .until_ns = now_ns + LASTS_NS};
+	pthread_mutex_unlock(&farewells->lock);
 }
 
 static bool knows(struct ha_farewells *farewells, uint64_t peer_id, uint64_t now_ns)
@@ -57,11 +56,16 @@ static void the_oldest_makes_room_for_one_too_many(void **state)
 {
 	struct ha_farewells farewells;
 
+	const struct ha_farewell *ring;
+
 	(void)state;
 	ha_farewells_init(&farewells);
-	for (unsigned i = 1; i <= HA_FAREWELLS_MAX + 1; i++)
+	add(&farewells, 1, START_NS);
+	ring = farewells.ring;
+	for (unsigned i = 2; i <= HA_FAREWELLS_MAX + 1; i++)
 		add(&farewells, i, START_NS);
 	assert_int_equal(farewells.n, HA_FAREWELLS_MAX);
+	assert_ptr_equal(farewells.ring, ring); /* and no memory grows */
 	assert_false(knows(&farewells, 1, START_NS));
 	assert_true(knows(&farewells, 2, START_NS));
 	assert_true(knows(&farewells, HA_FAREWELLS_MAX + 1, START_NS));
