@@ -168,6 +168,12 @@ static bool may_be_exposed(const struct sv_qp *qp)
 	       qp->sq_size * BLOCKS <= MOST && qp->ibv.send_cq != qp->ibv.recv_cq;
 }
 
+/* What its doorbell says. A thread that is late may ring for the queue pair that had it before. */
+static uint64_t rung(const struct sv_direct_qp *direct)
+{
+	return __atomic_load_n(direct->doorbell->page, __ATOMIC_RELAXED);
+}
+
 static int make_send_queue(struct sv_qp *qp, struct sv_direct_qp *direct)
 {
 	const uint32_t count = qp->sq_size * BLOCKS;
@@ -184,7 +190,7 @@ static int make_send_queue(struct sv_qp *qp, struct sv_direct_qp *direct)
 					   .record = (uint32_t *)direct->records.at + 1,
 					   .doorbell = direct->doorbell->page,
 					   .before = direct->doorbell->before,
-					   .rung = *direct->doorbell->page,
+					   .rung = rung(direct),
 					   .mistakes = &qp->port->mistakes};
 	return 0;
 }
@@ -247,7 +253,7 @@ void sv_direct_qp_reset(struct sv_qp *qp)
 	*(uint32_t *)qp->direct->records.at = 0;
 	((uint32_t *)qp->direct->records.at)[1] = 0;
 	qp->direct->sq.next = qp->direct->sq.upto = 0;
-	qp->direct->sq.rung = *qp->direct->doorbell->page;
+	qp->direct->sq.rung = rung(qp->direct);
 }
 
 void sv_direct_qp_free(struct sv_qp *qp)

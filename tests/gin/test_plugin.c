@@ -359,7 +359,7 @@ static int run(uint32_t me, int peer_fd, int test_fd)
 
 /* ---- without a path ------------------------------------------------------------------------- */
 
-#define OUTAGE_MS 500
+#define OUTAGE_MS 2000 /* ranks wait for each other so long at most, too, while they begin */
 #define RTO_MS	  1000 /* within which a cut in silence is noticed, and only then it counts */
 
 static ncclResult_t signal_alone(const struct rank *r, void **request)
@@ -390,7 +390,7 @@ static int runs_out(uint32_t me, int peer_fd, int test_fd)
 
 	setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
 	setenv("HA_NCCL_STATS", "0", 1);
-	setenv("HA_NCCL_OUTAGE_MS", "500", 1);
+	setenv("HA_NCCL_OUTAGE_MS", "2000", 1);
 	r->gin = load();
 	r->me = me;
 	connect_ranks(r, peer_fd);
