@@ -133,6 +133,21 @@ long long status_fired(const json_t *status, unsigned index)
 	    json_object_get(json_array_get(json_object_get(status, "faults"), index), "fired"));
 }
 
+long long wait_until_fired(unsigned index, double limit_s)
+{
+	const double until_s = now_s() + limit_s;
+	long long fired;
+
+	do {
+		json_t *status = fabric_status();
+
+		fired = status_fired(status, index);
+		json_decref(status);
+		usleep(1000);
+	} while (!fired && now_s() < until_s);
+	return fired;
+}
+
 /* --- processes ------------------------------------------------------------------------------ */
 
 static void become_host(int host)

@@ -28,6 +28,8 @@ struct json_t *fabric_status(void);
 long long status_counter(const struct json_t *status, const char *counter);
 /* How often fault rule `index` fired. */
 long long status_fired(const struct json_t *status, unsigned index);
+/* The same as soon as it is not 0, or after the limit. Asks the fabric itself. */
+long long wait_until_fired(unsigned index, double limit_s);
 
 struct proc;
 /* Starts a process on a host; it ends with body's return value. `other` is a pipe to its peer. */

@@ -259,7 +259,6 @@ static int reset_peer(int peer_fd, int test_fd, void *arg)
 static void a_device_comes_back_beside_its_dead_context_under_another_name(void **state)
 {
 	struct pair pair;
-	bool fired = false;
 
 	(void)state;
 	fabric_up("--hosts 2 --rails 1");
@@ -270,13 +269,7 @@ static void a_device_comes_back_beside_its_dead_context_under_another_name(void 
 	assert_int_equal(pair_wait_byte(&pair, 0), 'd');
 	assert_int_equal(
 	    fabric_tool("fault %s 'revive=renamed at=1ms host=0 rail=0'", fabric_name()), 0);
-	for (double until_s = now_s() + 10; !fired && now_s() < until_s; usleep(1000)) {
-		json_t *status = fabric_status();
-
-		fired = status_fired(status, 0) == 1;
-		json_decref(status);
-	}
-	assert_true(fired);
+	assert_int_equal(wait_until_fired(0, 10), 1);
 	pair_send_byte(&pair, 0, 'g');
 	for (int who = 0; who < 2; who++)
 		assert_int_equal(pair_join(&pair, who, 20), 0);

@@ -368,21 +368,6 @@ static int outlives_its_device(int peer_fd, int test_fd, void *arg)
 	return 0;
 }
 
-static void wait_until_fired(void)
-{
-	double limit_s = now_s() + 20;
-	long long fired = 0;
-
-	while (!fired && now_s() < limit_s) {
-		json_t *status = fabric_status();
-
-		fired = status_fired(status, 0);
-		json_decref(status);
-		usleep(10000);
-	}
-	assert_int_equal(fired, 1);
-}
-
 static void a_device_that_dies_ends_what_waits(void **state)
 {
 	struct pair pair;
@@ -395,7 +380,7 @@ static void a_device_that_dies_ends_what_waits(void **state)
 	add_rule("wait=" FOREVER " verb=destroy_qp host=0 rail=0");
 	pair_send_byte(&pair, 0, 'g');
 	assert_int_equal(pair_wait_byte(&pair, 0), 'r');
-	wait_until_fired();
+	assert_int_equal(wait_until_fired(0, 20), 1);
 	assert_int_equal(fabric_tool("device %s 0 0 kill", fabric_name()), 0);
 	pair_send_byte(&pair, 0, 'g');
 	assert_int_equal(pair_join(&pair, 0, 60), 0);
