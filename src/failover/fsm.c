@@ -90,6 +90,17 @@ static void enter(struct ha_comm *comm, enum ha_failover_state state)
 
 /* ---- the peer's knowledge -------------------------------------------------------------------- */
 
+/* A sender that was asked for its end of a path before it had fenced the last one in that place has
+ * dropped what it was asked. */
+static void peer_fenced(struct ha_comm *comm, unsigned p, uint32_t generation)
+{
+	struct ha_slot *slot = &comm->failover->slots[p];
+
+	slot->peer_fenced_gen = generation;
+	if (!comm->is_send && slot->state == HA_SLOT_REBUILDING)
+		ha_say(comm, ha_say_of(HA_SAY_REBUILD, p));
+}
+
 /* Merged, never dropped as seen: messages repeat and overtake each other. */
 static void merge(struct ha_comm *comm, const struct ha_message *m)
 {
@@ -100,7 +111,7 @@ static void merge(struct ha_comm *comm, const struct ha_message *m)
 		struct ha_slot *slot = &fo->slots[p];
 
 		if (m->fenced_gen[p] > slot->peer_fenced_gen)
-			slot->peer_fenced_gen = m->fenced_gen[p];
+			peer_fenced(comm, p, m->fenced_gen[p]);
 		if (m->yielded_gen[p] > slot->peer_yielded_gen)
 			slot->peer_yielded_gen = m->yielded_gen[p];
 	}

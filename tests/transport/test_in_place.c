@@ -232,6 +232,57 @@ static void a_repair_takes_what_its_commands_take(void **state)
 	takes_at_most(true, true, 5270 * HA_NS_PER_US);
 }
 
+/* Its fence lasts, and so the path keeps its place. */
+static void lose_standby(struct pair *pair, unsigned path)
+{
+	const uint32_t rail = (uint32_t)pair->recv->paths[path]->nic->index;
+	char rule[80];
+
+	snprintf(rule, sizeof(rule), "wait=2s verb=modify_qp host=1 rail=%u", rail);
+	(void)add_rule(rule);
+	sv_stepped_link(1, rail, false);
+	turns(pair, 50); /* the sender's fence is enough by then */
+	pair_wait_standby(pair);
+}
+
+/* Fresh queue pairs take the place of those that broke, which the sender still fences when it is
+ * asked for its own: it is asked again as soon as that is done. */
+static void takes_as_long_as_the_senders_fence(uint32_t host, unsigned fence_us)
+{
+	struct pair pair;
+	uint64_t took_ns;
+	char rule[80];
+	int id;
+
+	up_on(&pair, HA_MAX_PATHS);
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	ha_command_took_ns = sv_stepped_waited_ns;
+	for (unsigned path = 1; path < HA_MAX_PATHS - 1; path++)
+		lose_standby(&pair, path);
+	transfer(&pair, 5000, 2);
+	break_queue_pair(&pair, host);
+	snprintf(rule, sizeof(rule), "wait=%uus verb=modify_qp host=0 rail=0 nth=1", fence_us);
+	id = add_rule(rule);
+	took_ns = time_to_go_on(&pair, 2);
+	print_message("a fence of %u us, host %u: %.2f ms\n", fence_us, host,
+		      (double)took_ns / 1e6);
+	assert_int_equal(fired(id), 1);
+	assert_int_equal(pair.recv->active, 0);
+	assert_int_equal(ha_comm_path(pair.recv)->generation, 2);
+	assert_true(took_ns <= fence_us * HA_NS_PER_US + 10 * TURN_NS);
+	transfer(&pair, 5000, 3);
+	pair_close(&pair);
+	ha_command_took_ns = NULL;
+}
+
+static void a_sender_that_fences_for_longer_is_asked_again_at_once(void **state)
+{
+	(void)state;
+	for (unsigned fence_us = 1; fence_us <= 1000; fence_us += 37)
+		for (uint32_t host = 0; host < 2; host++)
+			takes_as_long_as_the_senders_fence(host, fence_us);
+}
+
 /* ---- left after all ------------------------------------------------------------------------- */
 
 /* A port that breaks its queue pairs again and again is sick. */
@@ -463,6 +514,7 @@ int main(void)
 	    cmocka_unit_test(a_queue_pair_that_breaks_is_replaced_on_its_own_ports),
 	    cmocka_unit_test(what_was_under_way_is_replayed_once),
 	    cmocka_unit_test(a_repair_takes_what_its_commands_take),
+	    cmocka_unit_test(a_sender_that_fences_for_longer_is_asked_again_at_once),
 	    cmocka_unit_test(a_port_that_breaks_again_and_again_is_left),
 	    cmocka_unit_test(a_port_that_breaks_now_and_then_is_kept),
 	    cmocka_unit_test(breaks_are_counted_for_each_pair_of_ports),
