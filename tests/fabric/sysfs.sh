@@ -53,6 +53,20 @@ if [ "$(id -u)" = 0 ]; then
 		trap "\"$SIMVERBS\" down $FABRIC 2>/dev/null" EXIT
 		look copy_shared_bytes' ||
 		fail "without privileges"
+	# In a root that is a folder and no mount point, as where a distribution is tried.
+	mkdir "$WORK/root"
+	unshare -m bash -c '
+		for folder in /*; do
+			[ -d "$folder" ] && [ "$folder" != /lost+found ] || continue
+			mkdir "$WORK/root$folder" && mount --rbind "$folder" "$WORK/root$folder" || exit
+		done
+		chroot "$WORK/root" "$SIMVERBS" up "$FABRIC" --hosts 1 --rails 2 || exit
+		chroot "$WORK/root" "$SIMVERBS" run --sysfs "$FABRIC" 0 -- cat /sys/class/infiniband/sim1/ports/1/gid_attrs/types/3
+		echo "exit status $?"
+		[ ! -e /sys/class/infiniband/sim1 ] || [ -n "${HAD_SIM0:-}" ] || echo "others see it"
+		chroot "$WORK/root" "$SIMVERBS" down "$FABRIC"' >"$WORK/chroot.out" 2>&1
+	[ "$(cat "$WORK/chroot.out")" = "RoCE v2
+exit status 0" ] || fail "in a root of its own: $(cat "$WORK/chroot.out")"
 	# Somebody whom the namespace around him does not know may have none.
 	unshare --user sh -c '"$SIMVERBS" up "$FABRIC" && "$SIMVERBS" run --sysfs "$FABRIC" 0 -- true
 		echo "exit status $?"

@@ -133,6 +133,21 @@ static int map_ids(unsigned uid, unsigned gid)
 						      : 0;
 }
 
+/* What is mounted from now on nobody else sees. In a chroot / is mostly a folder of a file system,
+ * which has no such property; what is mounted here is all below /sys. */
+static int keep_mounts(void)
+{
+	static const char *const roots[] = {"/", "/sys"};
+
+	for (size_t i = 0; i < sizeof(roots) / sizeof(roots[0]); i++)
+		if (mount(NULL, roots[i], NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+			return 0;
+		else if (errno != EINVAL)
+			return failed("cannot keep to ourselves what is mounted below", roots[i]);
+	fputs("simverbs run --sysfs: nothing is mounted at /sys\n", stderr);
+	return -EINVAL;
+}
+
 /* Who may not have a mount namespace may still have one in a user namespace of his own. */
 static int enter(void)
 {
@@ -146,9 +161,7 @@ static int enter(void)
 			return failed("cannot have", "user and mount namespaces");
 		rc = map_ids(uid, gid);
 	}
-	if (!rc && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
-		rc = failed("cannot keep to ourselves what is mounted below", "/");
-	return rc;
+	return rc ? rc : keep_mounts();
 }
 
 int np_show_sysfs(const char *tree)
