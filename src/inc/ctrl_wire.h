@@ -47,6 +47,7 @@ enum ha_ctrl_kind {
 	HA_CTRL_KNOW,	 /* member 0, to a controller that may have been started again: its receipt,
 			    and its group's key */
 	HA_CTRL_CHANGE,	 /* an operator: a switch is to be drained, or is not; REPORT answers */
+	HA_CTRL_VERDICT, /* an operator: what has a group been told? REPORT answers */
 	/* Of the controller. */
 	HA_CTRL_PLAN = 16, /* to all members of a group; its secret is the group's key */
 	HA_CTRL_NONE,	   /* to all members of a group: there is no plan */

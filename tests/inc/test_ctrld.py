@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from conversation import (ASK, CHANGE, COUNTS, DRAIN, GO, IS_BACK, KNOW, LEAVE, NONE, OVER, PART, PLAN, RECEIPT, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, WAY,
+from conversation import (ASK, CHANGE, COUNTS, DRAIN, GO, IS_BACK, KNOW, LEAVE, NONE, OVER, PART, PLAN, RECEIPT, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, VERDICT, WAY,
                           Folder, Host, wait_for)  # fmt: skip
 
 CTRLD, TOOL = (os.path.join(os.environ["BUILD"], "bin", name) for name in ("nccl-ha-ctrld", "nccl-ha"))
@@ -442,6 +442,86 @@ class Controller(Folder):
         hosts[0].close()
         self.assertTrue(wait_for(lambda: "left_ms" in self.status()["groups"][0]))
         self.assertRegex(self.run_inc("groups").stdout, r"(?m)^g +orphaned +4 +[0-9.]+ s left ")
+
+    def test_a_plan_is_told_as_trees(self):
+        self.start(CLOS.replace("{name: s0}, {name: s1}", "{name: s0, capacity: {max_fan_in: 3}}, {name: s1, capacity: {max_fan_in: 3}}"))
+        plan = self.group("g")[0].hear()[1]
+        done = self.run_inc("plan", "g", "--json")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, plan + "\n", ""))
+        done = self.run_inc("plan", "g")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, """g: 4 members
+lane 0, depth 2, streams 1:
+  l0
+    a/n
+    b/n
+    l1
+      c/n
+      d/n
+lane 1, depth 2, streams 1:
+  l1
+    c/n
+    d/n
+    l0
+      a/n
+      b/n
+spare 0, depth 2, streams 2:
+  s0
+    s0 (part 1)
+      a/n
+      b/n
+    s0 (part 2)
+      c/n
+      d/n
+""")
+
+    def test_a_plan_as_yaml_has_each_edge_at_both_ends(self):
+        self.start()
+        plan = json.loads(self.group("g")[0].hear()[1])
+        done = self.run_inc("plan", "g", "--yaml")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        head, *trees = done.stdout.split("- kind: ")
+        self.assertEqual(head, 'group: "g"\nmembers:\n- "a/n"\n- "b/n"\n- "c/n"\n- "d/n"\ntrees:\n')
+        self.assertEqual([text.split("\n")[0] for text in trees], ["lane", "lane", "spare"])
+        names = plan["members"] + [node["switch"] for node in plan["nodes"]]
+        for text, tree in zip(trees, plan["lanes"] + plan["spares"]):
+            down, up, roots = {}, {}, []
+            self.assertRegex(text, rf"^\w+\n  depth: {tree['depth']}\n  streams: {tree['streams']}\n  switches:\n  - id: ")
+            for node, of, root, ends in re.findall(r'  - id: (\d+)\n    switch: "(\w+)"\n    part: 0\n    root: (\w+)\n    connections:\n((?:    - .*\n)+)', text):
+                self.assertEqual(of, names[int(node)])
+                roots += [of] if root == "true" else []
+                for is_up, kind, peer, name in re.findall(r'    - \{up: (\w+), (\w+)_id: (\d+), peer: "([\w/]+)"\}\n', ends):
+                    self.assertEqual((name, kind), (names[int(peer)], "host" if int(peer) < 4 else "switch"))
+                    if is_up == "true":
+                        up[int(node)] = int(peer)
+                    else:
+                        down[int(peer)] = int(node)
+            self.assertEqual(roots, [tree["root"]])
+            self.assertEqual(down, {child: parent for child, parent in enumerate(tree["parents"]) if parent is not None})
+            self.assertEqual(up, {child: parent for child, parent in down.items() if child >= 4})
+
+    def test_a_group_without_a_plan_is_told_why(self):
+        self.start(STAR)
+        self.assertEqual({host.hear()[0] for host in self.group("g", "ab")}, {PLAN})
+        self.expect_none(self.group("h", "ab"), "no switch that reaches all members has room")
+        self.host().ask("half", 0, 2, "a")
+        self.assertTrue(wait_for(lambda: [one["state"] for one in self.status()["groups"]] == ["held", "refused", "gathering"]))
+        for words, said in ((("h",), "no switch that reaches all members has room"), (("half",), "no group of this name has been told anything"),
+                            (("i",), "no group of this name has been told anything"), (("g h",), "this is no name of a group")):
+            done = self.run_inc("plan", *words)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), words)
+            self.assertRegex(done.stderr, f"^nccl-ha inc plan: .*{said}")
+        done = self.run_inc("plan", "h", "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["group"]), (1, "h"))
+        for words, said in ((("plan",), "plan which group"), (("plan", "g", "h"), "unexpected argument 'h'"), (("plan", "g", "--yaml", "--json"), "--yaml is of plan"),
+                            (("groups", "--yaml"), "--yaml is of plan")):  # fmt: skip
+            done = self.run_inc(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertIn(said, done.stderr)
+        for text in (b"", b"g" * 64, b"g" * 16384):
+            host = self.host()
+            host.say(VERDICT, text)
+            self.expect_refused(host, "no group of this name")
 
     def test_a_switch_is_drained_and_used_again(self):
         self.start()

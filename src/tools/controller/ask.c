@@ -89,20 +89,33 @@ char *nc_ask_status(const struct nc_controller *controller, char *why, size_t wh
 	return ask(controller, HA_CTRL_STATUS, "", why, why_len);
 }
 
-/* A name goes into JSON as it is: nothing that would have to be escaped is in one. */
+/* So nothing in it has to be escaped in JSON. */
+static bool is_name(const char *name, const char *of, char *why, size_t why_len)
+{
+	if (*name && strlen(name) <= NAME_MOST && strspn(name, NAME_LETTERS) == strlen(name))
+		return true;
+	(void)np_fail(why, why_len,
+		      "this is no name of a %s: it has 1 to %d letters, digits and . _ - :", of,
+		      NAME_MOST);
+	return false;
+}
+
 char *nc_ask_drain(const struct nc_controller *controller, const char *name, bool is_drained,
 		   char *why, size_t why_len)
 {
 	char text[NAME_MOST + 64];
 
-	if (!*name || strlen(name) > NAME_MOST || strspn(name, NAME_LETTERS) != strlen(name)) {
-		(void)np_fail(why, why_len,
-			      "this is no name of a switch: it has 1 to %d letters, digits and "
-			      ". _ - :",
-			      NAME_MOST);
+	if (!is_name(name, "switch", why, why_len))
 		return NULL;
-	}
 	snprintf(text, sizeof(text), "{\"switch\":\"%s\",\"drained\":%s}", name,
 		 is_drained ? "true" : "false");
 	return ask(controller, HA_CTRL_CHANGE, text, why, why_len);
+}
+
+char *nc_ask_verdict(const struct nc_controller *controller, const char *group, char *why,
+		     size_t why_len)
+{
+	if (!is_name(group, "group", why, why_len))
+		return NULL;
+	return ask(controller, HA_CTRL_VERDICT, group, why, why_len);
 }

@@ -20,5 +20,8 @@ char *nc_ask_status(const struct nc_controller *controller, char *why, size_t wh
 /* The same, after a switch of that name is drained, or is not drained any more. */
 char *nc_ask_drain(const struct nc_controller *controller, const char *name, bool is_drained,
 		   char *why, size_t why_len);
+/* The same, of one group: its plan, or why it has none. */
+char *nc_ask_verdict(const struct nc_controller *controller, const char *group, char *why,
+		     size_t why_len);
 
 #endif

@@ -765,6 +765,18 @@ uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns)
 	return next_ns;
 }
 
+struct nc_text *nc_groups_verdict(const struct nc_groups *groups, const char *name, size_t length)
+{
+	char text[NC_GROUP_NAME];
+	const struct nc_group *group;
+
+	if (length >= sizeof(text))
+		return NULL;
+	snprintf(text, sizeof(text), "%.*s", (int)length, name);
+	group = find(groups, text);
+	return group ? group->verdict : NULL;
+}
+
 void nc_groups_each(const struct nc_groups *groups,
 		    void (*see)(void *arg, const struct nc_group_view *group), void *arg)
 {

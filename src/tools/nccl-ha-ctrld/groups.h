@@ -156,6 +156,10 @@ void nc_groups_drain(struct nc_groups *groups, unsigned vertex, bool is_on);
 /* What time limits say. Returns when to look again, 0: nothing to look for. */
 uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns);
 
+/* What all members of a group have heard, a plan or why there is none. NULL: nothing yet, or no
+ * group has that name. It stays the group's. */
+struct nc_text *nc_groups_verdict(const struct nc_groups *groups, const char *name, size_t length);
+
 /* For a status: of group i of n, in the order in which they were asked for. */
 struct nc_group_view {
 	const char *name, *label, *state;

@@ -238,6 +238,17 @@ static void change(struct server *s, struct nc_session *session, const char *tex
 	report(s, session);
 }
 
+static void say_verdict(struct server *s, struct nc_session *session, const char *group,
+			uint32_t length)
+{
+	struct nc_text *verdict = nc_groups_verdict(&s->groups, group, length);
+
+	if (verdict)
+		nc_session_say(session, HA_CTRL_REPORT, verdict, NULL);
+	else
+		refuse(s, session, "no group of this name has been told anything");
+}
+
 /* Who is not answered asks again. */
 static void say_whether_back(struct server *s, struct nc_session *session)
 {
@@ -283,6 +294,9 @@ static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
 		return;
 	case HA_CTRL_CHANGE:
 		change(s, session, text, length);
+		return;
+	case HA_CTRL_VERDICT:
+		say_verdict(s, session, text, length);
 		return;
 	case HA_CTRL_COUNTS:
 		if (!nc_groups_count(&s->groups, &session->serving, text, length))

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl-ha inc: what the controller of all-reduces in the network has, its switches and groups; and
- * taking a switch out of use, and back.
+ * nccl-ha inc: what the controller of all-reduces in the network has, its switches and groups, and
+ * the plan of one; and taking a switch out of use, and back.
  */
 #include "tools/common/clock.h"
 #include "tools/controller/ask.h"
 #include "tools/nccl-ha/inc_metrics.h"
+#include "tools/nccl-ha/inc_plan.h"
 #include "tools/nccl-ha/inc_show.h"
 #include "tools/nccl-ha/select.h"
 #include "tools/nccl-ha/tool.h"
@@ -21,17 +22,17 @@
 /* In which a switch's program that has lost its controller is back. */
 #define REDIAL_NS 3000000000ull
 
-enum what { SHOW, GROUPS, DRAIN, UNDRAIN, WHATS };
+enum what { SHOW, GROUPS, PLAN, DRAIN, UNDRAIN, WHATS };
 
 static const char *const what_names[WHATS] = {
-    [SHOW] = "", [GROUPS] = "groups", [DRAIN] = "drain", [UNDRAIN] = "undrain"};
+    [SHOW] = "", [GROUPS] = "groups", [PLAN] = "plan", [DRAIN] = "drain", [UNDRAIN] = "undrain"};
 
 struct arguments {
 	struct nc_controller controller;
 	enum what what;
-	const char *name; /* of a switch */
+	const char *name; /* of a switch; of PLAN: of a group */
 	long wait_s;
-	bool json, metrics;
+	bool json, metrics, yaml;
 };
 
 static const struct argp_option options[] = {
@@ -39,6 +40,7 @@ static const struct argp_option options[] = {
     {"key-file", 'k', "FILE", 0, "The site's key (default: HA_NCCL_INC_KEY_FILE)", 0},
     {"json", 'j', NULL, 0, "What it says, as it says it", 0},
     {"metrics", 'm', NULL, 0, "For Prometheus, in its text format", 0},
+    {"yaml", 'y', NULL, 0, "Of plan: each switch with its connections", 0},
     {"wait", 'w', "S", 0,
      "Of drain: wait up to S seconds until the switch's program has nothing to add any more", 0},
     {0},
@@ -53,9 +55,7 @@ static const char *of_environment(const char *name)
 
 static void take_word(struct arguments *a, const char *word, struct argp_state *state)
 {
-	const bool names_switch = a->what == DRAIN || a->what == UNDRAIN;
-
-	if (names_switch && !a->name) {
+	if (a->what >= PLAN && !a->name) {
 		a->name = word;
 		return;
 	}
@@ -75,9 +75,11 @@ static void check_arguments(const struct arguments *a, struct argp_state *state)
 		argp_error(state, "--metrics goes with no command");
 	if (a->wait_s && a->what != DRAIN)
 		argp_error(state, "--wait is of drain");
-	if ((a->what == DRAIN || a->what == UNDRAIN) && !a->name)
-		argp_error(state, "%s which switch? `nccl-ha inc` has their names",
-			   what_names[a->what]);
+	if (a->yaml && (a->what != PLAN || a->json))
+		argp_error(state, "--yaml is of plan, in place of --json");
+	if (a->what >= PLAN && !a->name)
+		argp_error(state, "%s which %s? `nccl-ha inc` has their names", what_names[a->what],
+			   a->what == PLAN ? "group" : "switch");
 	if (!a->controller.address || !a->controller.key_file)
 		argp_error(state,
 			   "which controller? Say --connect HOST:PORT and --key-file FILE, or "
@@ -101,6 +103,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'm':
 		a->metrics = true;
+		return 0;
+	case 'y':
+		a->yaml = true;
 		return 0;
 	case 'w':
 		a->wait_s = nh_number(state, "--wait", arg, 1, WAIT_MAX);
@@ -157,6 +162,20 @@ static int show_groups(const struct arguments *a, const json_t *said)
 	if (a->json)
 		return print_json(groups) ? NH_EXIT_OK : NH_EXIT_FAILED;
 	nh_inc_print_groups(groups);
+	return NH_EXIT_OK;
+}
+
+/* Of a group that was refused: the reason. */
+static int show_plan(const struct arguments *a, const json_t *said)
+{
+	const char *why = json_string_value(json_object_get(said, "why"));
+
+	if (a->json)
+		return print_json(said) && !why ? NH_EXIT_OK : NH_EXIT_FAILED;
+	if (why)
+		return complain(a, why);
+	if (!nh_inc_plan_print(said, a->yaml))
+		return complain(a, "what the controller says is no plan");
 	return NH_EXIT_OK;
 }
 
@@ -293,7 +312,9 @@ static int act(const struct arguments *a, const char *text)
 		return NH_EXIT_FAILED;
 	if (a->what == DRAIN)
 		return wait_until_drained(a, said);
-	if (a->what == UNDRAIN)
+	if (a->what == PLAN)
+		status = show_plan(a, said);
+	else if (a->what == UNDRAIN)
 		status = tell_undrained(a, switch_of(said, a->name));
 	else
 		status = a->what == GROUPS ? show_groups(a, said) : show(a, said);
@@ -306,10 +327,11 @@ int nh_cmd_inc(int argc, char **argv)
 	static const struct argp argp = {
 	    .options = options,
 	    .parser = parse,
-	    .args_doc = "\ngroups\ndrain SWITCH\nundrain SWITCH",
+	    .args_doc = "\ngroups\nplan GROUP\ndrain SWITCH\nundrain SWITCH",
 	    .doc = "Shows what the controller of all-reduces in the network has: which switches "
 		   "programs serve, what groups use, and which switches add for which group.\v"
 		   "  groups   its groups: members, trees, epoch, by which way they go, lease\n"
+		   "  plan     a group's trees: which switches add for it, and what comes to each\n"
 		   "  drain    nobody adds at this switch any more: groups take another way\n"
 		   "  undrain  the switch is to be used again\n\n"
 		   "Exit status:\n"
@@ -327,7 +349,9 @@ int nh_cmd_inc(int argc, char **argv)
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
-	if (a.what == DRAIN || a.what == UNDRAIN)
+	if (a.what == PLAN)
+		text = nc_ask_verdict(&a.controller, a.name, why, sizeof(why));
+	else if (a.what == DRAIN || a.what == UNDRAIN)
 		text = nc_ask_drain(&a.controller, a.name, a.what == DRAIN, why, sizeof(why));
 	else
 		text = nc_ask_status(&a.controller, why, sizeof(why));
