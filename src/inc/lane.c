@@ -92,8 +92,11 @@ void ha_lane_came(struct ha_lane *lane, unsigned int child, const struct ha_cont
 	if (index >= lane->reduced + lane->shape.window ||
 	    c->count > lane->shape.unit_bytes / ha_reduce_bytes(c->reduction, HA_REDUCE_WIRE))
 		fail(lane, HA_LANE_OVERRUN, child);
-	if (step(lane, index, &(struct ha_unit_input){HA_UNIT_CAME, child, c}))
-		lane->came[child]++;
+	if (!step(lane, index, &(struct ha_unit_input){HA_UNIT_CAME, child, c}))
+		return;
+	lane->came[child]++;
+	if (lane->came[child] > lane->begun)
+		lane->begun = lane->came[child];
 }
 
 /* Whether the next unit may be reduced: it is all there, and nothing reads the buffers that its
@@ -110,8 +113,8 @@ void ha_lane_look(struct ha_lane *lane)
 	while (may_reduce(lane) &&
 	       step(lane, lane->reduced, &(struct ha_unit_input){.on = HA_UNIT_FINISH}))
 		lane->reduced++;
-	for (unsigned int i = 0; i < lane->shape.window; i++)
-		step(lane, lane->reduced + i, &(struct ha_unit_input){.on = HA_UNIT_LOOK});
+	for (uint64_t i = lane->reduced; i < lane->begun; i++)
+		step(lane, i, &(struct ha_unit_input){.on = HA_UNIT_LOOK});
 }
 
 bool ha_lane_next_send(const struct ha_lane *lane, unsigned int target, struct ha_unit_send *send)

@@ -38,6 +38,7 @@ struct ha_lane {
 	struct ha_lane_shape shape;
 	struct ha_unit *unit;		  /* 2 D, by index modulo */
 	uint64_t came[HA_UNIT_CHILDREN];  /* contributions, by child */
+	uint64_t begun;			  /* units: of those below it some child's has come */
 	uint64_t reduced;		  /* units */
 	uint64_t answered;		  /* results of the parent */
 	uint64_t posted[HA_UNIT_TARGETS]; /* sends, by target */

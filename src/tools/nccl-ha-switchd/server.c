@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TICK_NS	      (20 * HA_NS_PER_MS)
@@ -40,6 +41,7 @@ struct server {
 	uint64_t now_ns, moved_ns, looked_ns, loss_ns, ticked_ns;
 	uint64_t refused, refusal_said_ns;
 	uint64_t counted_ns;
+	uint64_t used_ns; /* of the processor, before the last nap */
 };
 
 /* The only one: what epoll reports are lines, and a child's does not say whose it is. */
@@ -268,12 +270,31 @@ static bool take_event(struct server *s)
 	return !s->ends;
 }
 
+static uint64_t processor_ns(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * HA_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* Whatever a look at all trees costs, as long as nothing comes it is a small share of a processor.
+ */
+static uint64_t longest_nap(struct server *s)
+{
+	const uint64_t used_ns = processor_ns(), turn_ns = used_ns - s->used_ns;
+
+	s->used_ns = used_ns;
+	return turn_ns * NS_NAP_TURNS > NS_NAP_MOST_NS ? turn_ns * NS_NAP_TURNS : NS_NAP_MOST_NS;
+}
+
 static void nap(struct server *s)
 {
 	struct pollfd p = {.fd = s->epoll, .events = POLLIN};
 	const uint64_t tick_ns = s->ticked_ns + TICK_NS;
-	const uint64_t idle_ns = (s->now_ns - s->moved_ns) / NS_NAP_PART;
-	const uint64_t most_ns = idle_ns < NS_NAP_MOST_NS ? idle_ns : NS_NAP_MOST_NS;
+	const uint64_t idle_ns = (s->now_ns - s->moved_ns) / NS_NAP_PART,
+		       longest_ns = longest_nap(s);
+	const uint64_t most_ns = idle_ns < longest_ns ? idle_ns : longest_ns;
 	uint64_t nap_ns = tick_ns > s->now_ns ? tick_ns - s->now_ns : 0;
 	struct timespec limit;
 
