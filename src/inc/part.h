@@ -16,7 +16,8 @@
  *    0  1  tree          1  1  some child is a switch 2  2  node        4  2  children
  *    6  2  parent        8  2  place there           10  2  zero       12 20  parent's address
  *
- * An address is its family (2: 0 none, 4, 6), port (2) and 16 bytes in network order.
+ * An address is its family (2: 0 none, 4, 6), port (2) and 16 bytes: of IPv6 in network order, of
+ * IPv4 a number of 4 and 12 zeros.
  */
 #ifndef HA_INC_PART_H
 #define HA_INC_PART_H

@@ -332,15 +332,18 @@ static int run(void)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
+static uint64_t connect_ns; /* for how long it has waited for the others and for switches */
+
 static void tell(int status, const char *why)
 {
 	const struct ha_host_fates fates = host ? ha_host_fates(host) : (struct ha_host_fates){0};
 
 	printf("{\"rank\": %u, \"status\": %d, \"done\": %u, \"epochs\": %u, \"taken\": %llu, "
-	       "\"again\": %llu, \"alone\": %s, \"why\": \"%s\"}\n",
+	       "\"again\": %llu, \"alone\": %s, \"connect_ms\": %.3f, \"why\": \"%s\"}\n",
 	       a.wish.ask.rank, status, done, host ? ha_host_epochs(host) : 0,
 	       (unsigned long long)fates.taken, (unsigned long long)fates.again,
-	       host && ha_host_is_without_switches(host) ? "true" : "false", why);
+	       host && ha_host_is_without_switches(host) ? "true" : "false",
+	       (double)connect_ns / HA_NS_PER_MS, why);
 	(void)fflush(stdout);
 }
 
@@ -348,16 +351,23 @@ static int work(struct ha_device_set *set)
 {
 	struct ha_incarnation *on;
 	char why[HA_HOST_WHY] = "";
+	uint64_t begun_ns;
+	ha_result_t result;
 	int status = FAILED;
 
 	a.wish.port = &set->ports[0];
 	if (ha_nic_pd_get(a.wish.port->nic, &on) != HA_OK)
 		return FAILED;
-	if (!make_slots(on))
+	if (!make_slots(on)) {
 		snprintf(why, sizeof(why), "no memory");
-	else if (ha_host_open(&a.wish, &host, why, sizeof(why)) == HA_OK) {
-		status = run();
-		ha_host_why(host, why);
+	} else {
+		begun_ns = ha_real_ns();
+		result = ha_host_open(&a.wish, &host, why, sizeof(why));
+		connect_ns = ha_real_ns() - begun_ns;
+		if (result == HA_OK) {
+			status = run();
+			ha_host_why(host, why);
+		}
 	}
 	tell(status, why);
 	if (ha_host_close(host) != HA_OK)

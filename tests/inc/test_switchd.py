@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import socket
+import statistics
 import struct
 import subprocess
 import threading
@@ -17,12 +18,12 @@ import time
 import unittest
 
 import conversation
-from conversation import JOIN, LEAVE, PART, PLAN, RECEIPT, REFUSED, SLACK, Folder, Host
+from conversation import GO, JOIN, LEAVE, MEMBER, PART, PLAN, RECEIPT, REFUSED, SLACK, Folder, Host
 
 BUILD = os.environ["BUILD"]
 OPS = int(os.environ.get("SWITCHD_OPS", "12"))
 BIN = os.path.join(BUILD, "bin")
-SIMVERBS, CTRLD, SWITCHD, MEMBER, TOOL = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member", "nccl-ha"))
+SIMVERBS, CTRLD, SWITCHD, INC_MEMBER, TOOL = (os.path.join(BIN, name) for name in ("simverbs", "nccl-ha-ctrld", "nccl-ha-switchd", "inc-member", "nccl-ha"))
 KILLED = int(os.environ.get("SWITCHD_KILLED", "4"))
 EIGHT_KILLS = int(os.environ.get("SWITCHD_EIGHT_KILLS", "3"))
 RETURNS = int(os.environ.get("SWITCHD_RETURNS", "3"))
@@ -127,7 +128,7 @@ class Fabric(Folder):
 
     def members(self, ports, *words, group="g", holds=None, of=None):
         """holds: by rank, the operation before which it waits for go(); of: by rank, words of its own."""
-        return [self.begin(f"member{rank}", MEMBER, "--connect", self.address, "--key-file", self.key_file, "--group", group, "--port", port,
+        return [self.begin(f"member{rank}", INC_MEMBER, "--connect", self.address, "--key-file", self.key_file, "--group", group, "--port", port,
                            "--rank", str(rank), "--ranks", str(len(ports)), "--hold", str((holds or {}).get(rank, 0)),
                            "--late-ms", str(30000 * SLACK), *words, *(of or {}).get(rank, ()), on=rank)
                 for rank, port in enumerate(ports)]  # fmt: skip
@@ -369,7 +370,7 @@ class Sums(Fabric):
         begun = time.monotonic()
         self.go(*members)
         self.expect_one_error(members, "^nothing has got through for the time limit, one way or the other")
-        self.assertLess(time.monotonic() - begun, 3 + 3 * SLACK)
+        self.assertLess(time.monotonic() - begun, 3 + 1 * SLACK)
 
     def expect_dispute(self, members, rank, operation):
         """Soon, and at all: rank and another one differ in that operation, which members count from 1."""
@@ -590,12 +591,19 @@ class Roce(Fabric):
 
 
 class Strangers(Fabric):
+    def site(self):
+        with open(self.key_file, "rb") as file:
+            return file.read()
+
+    def host(self):
+        """At the controller, by hand."""
+        at, port = self.address.split(":")
+        return Host((at, int(port)), self.site())
+
     def gets_a_plan(self):
         """A new group, of hosts by hand."""
-        at, name = self.address.split(":"), f"new{next(self.names)}"
-        with open(self.key_file, "rb") as file:
-            site = file.read()
-        hosts = [Host((at[0], int(at[1])), site).ask(name, rank, 3, port) for rank, port in enumerate("abc")]
+        name = f"new{next(self.names)}"
+        hosts = [self.host().ask(name, rank, 3, port) for rank, port in enumerate("abc")]
         heard = {host.hear()[0] for host in hosts}
         hosts[0].say(LEAVE)
         for host in hosts:
@@ -642,6 +650,36 @@ class Strangers(Fabric):
         self.assertTrue(wait_for(lambda: {one["state"] for one in self.status()["groups"]} <= {"refused"}), self.status())  # those that came too early
         self.expect_right(self.members("abc", "--ops", "2", group="h"), 2, 0)
 
+    def come_while_another_is_stopped(self, limit_s):
+        """Member 2, by hand, is the last one that member 0 waits for; member 1 is stopped meanwhile, for longer than it has. Whether all had come in time."""
+        name = f"g{next(self.names)}"
+        members = self.members("ab", "--ops", "2", "--connect-ms", str(1000 * limit_s), "--ranks", "3", group=name)
+        third = self.host().ask(name, 2, 3, "c")
+        self.assertEqual(third.hear()[0], PLAN)
+        kind, part, key = third.hear_bytes()
+        self.assertEqual((kind, part[28:30]), (PART, b"\4\0"))
+        time.sleep(0.1 * limit_s)
+        members[1].send_signal(signal.SIGSTOP)
+        leader = Host((socket.inet_ntoa(part[35:31:-1]), struct.unpack_from("<H", part, 30)[0]), self.site())
+        leader.say(MEMBER, part[8:16] + struct.pack("<H6x", 2), key)
+        try:
+            is_in_time = leader.hear()[0] == GO
+        except OSError:  # it has given up
+            is_in_time = False
+        time.sleep(0.6 * limit_s)
+        members[1].send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+        for one in (third, leader):
+            one.close()
+        self.expect_one_error(members, r"^a member's process has ended \(member 2," if is_in_time else "before all were there|in time")
+        return is_in_time
+
+    def test_a_member_that_was_stopped_hears_the_verdict_of_the_others(self):
+        """However long that was: whoever has come waits for the word of member 0."""
+        self.start_controller(STAR)
+        self.serve("s")
+        self.assertTrue(any(self.come_while_another_is_stopped(limit_s) for limit_s in (2, 2 * SLACK, 2 * SLACK**2)))
+
     def join(self, at, key, group, secret, epoch=0, node=2, place=0, tree=0):
         """Why the switch refuses it, by an end of an edge that nobody has."""
         host = Host(at, key)
@@ -655,18 +693,60 @@ class Strangers(Fabric):
             host.close()
         return text
 
+    def connect_ms(self):
+        """Of a new group, the time of its last member: the others have waited for that one's process, too."""
+        results = self.results(self.members("abc", "--ops", "1", group=f"g{next(self.names)}"))
+        self.assertEqual([(one["status"], one["epochs"]) for one in results], [(0, 0)] * 3, results)
+        return min(one["connect_ms"] for one in results)
+
+    def flood(self, places, is_over):
+        """2,000 strangers a second that come, say what nobody understands, and go."""
+        while not is_over.wait(0.05):
+            for place in places:
+                for sock in [socket.create_connection(place, timeout=TIMEOUT_S) for _ in range(50)]:
+                    sock.sendall(os.urandom(100))
+                    sock.close()
+                self.flooded += 50
+
+    def connect_in_a_crowd_ms(self, places):
+        silent = [socket.create_connection(place, timeout=TIMEOUT_S) for place in places for _ in range(1000)]
+        is_over = threading.Event()
+        flood = threading.Thread(target=self.flood, args=(places, is_over))
+        flood.start()
+        try:
+            return self.connect_ms()
+        finally:
+            is_over.set()
+            flood.join(TIMEOUT_S)
+            for sock in silent:
+                sock.close()
+
+    def test_a_thousand_strangers_and_a_flood_do_not_double_the_time_to_connect(self):
+        """At the controller and at the switch, as many at each. By the clock: whatever else takes processors makes it worse, so one of three has to be right."""
+        self.start_controller(STAR)
+        process = self.switch("s", 4)
+        places = [self.address.split(":"), re.search(r"listens at (\S+):(\d+)", process.stdout.readline()).groups()]
+        places = [(at, int(port)) for at, port in places]
+        self.flooded, ratios = 0, []
+        while len(ratios) < 3 and min(ratios, default=9) > 2:
+            rounds = [(self.connect_ms(), self.connect_in_a_crowd_ms(places)) for _ in range(5)]
+            calm, crowded = (statistics.median(times) for times in zip(*rounds))
+            ratios.append(crowded / calm)
+            print(f"a group connects in {calm:.1f} ms, and in {crowded:.1f} ms beside 2,000 silent strangers and {self.flooded} that came and went")
+        self.assertLessEqual(min(ratios), 2)
+        self.assertGreaterEqual(self.flooded, 5 * 100)
+        self.assertGreaterEqual(self.status()["crowded_out_connections"], 5 * (1000 - 256))
+
     def test_strangers_join_no_tree_and_are_shown_out(self):
         self.start_controller(STAR)
-        with open(self.key_file, "rb") as file:
-            site = file.read()
+        site = self.site()
         process = self.switch("s", 4)
         listen = re.search(r"listens at (\S+):(\d+)", process.stdout.readline())
         at = (listen.group(1), int(listen.group(2)))
         silent = socket.create_connection(at, timeout=TIMEOUT_S)
         unknown = Host(at, site)  # of a group that nobody knows: waits for the controller's word as long
         unknown.say(JOIN, struct.pack("<QIHHB7x", 1, 0, 2, 0, 0) + struct.pack("<II16sHBBIQ", 5, 6, bytes(16), 0, 3, 0, 7, 8), bytes(32))
-        controller = self.address.split(":")
-        hosts = [Host((controller[0], int(controller[1])), site).ask("g", rank, 2, port) for rank, port in enumerate("ab")]
+        hosts = [self.host().ask("g", rank, 2, port) for rank, port in enumerate("ab")]
         self.assertEqual({host.hear()[0] for host in hosts}, {PLAN})
         self.assertEqual(hosts[0].hear_bytes()[0], RECEIPT)
         kind, text, key = hosts[0].hear_bytes()

@@ -443,13 +443,20 @@ uint64_t ha_host_pause_ns(const struct ha_host *host)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
+/* Who has come to the leader waits for its word as long as it lives: the others may have heard
+ * already that all are there. */
+static bool may_give_up(const struct ha_host *host)
+{
+	return host->leader || !ha_star_is_anybody_there(host->star);
+}
+
 static bool wait_for_all(struct ha_host *host, uint64_t until_ns, char *why, size_t size)
 {
 	const struct timespec pause = {.tv_nsec = 200000};
 	struct ha_inc_frame frame;
 	uint16_t member = 0;
 
-	while (ha_real_ns() < until_ns) {
+	while (ha_real_ns() < until_ns || !may_give_up(host)) {
 		switch (ha_star_next(host->star, ha_real_ns(), &member, &frame)) {
 		case HA_STAR_READY:
 			return true;
@@ -549,7 +556,7 @@ static ha_result_t open_all(struct ha_host *host, char *why, size_t size)
 	uint64_t until_ns;
 
 	HA_TRY(ha_ask(&host->wish.ask, ha_real_ns() + half_ns, &host->answer, why, size));
-	/* Nobody gives up before the leader does: it might have said that all are there. */
+	/* Who has not come when the leader gives up is not waited for any more. */
 	until_ns = ha_real_ns() + (host->wish.ask.rank == 0 ? 2 * fifth_ns : half_ns);
 	snprintf(why, size, "the device gives no memory for this member, or there is none");
 	HA_TRY(make_member(host));
