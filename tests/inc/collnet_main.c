@@ -10,6 +10,9 @@
  * operation is done, so it is written over then, and looked at once more in the end.
  *
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N.
+ *
+ * What others see of a rank that connects is whom it dials and what it says: those are its steps,
+ * behind one of which it dies, if it is told to.
  */
 #include "../reduce/oracle.h"
 #include "elements.h"
@@ -19,15 +22,19 @@
 
 #include <argp.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,8 +51,9 @@ enum { ENDED_WELL, FAILED, WRONG_CALL, WRONG_BYTES, REFUSED };
 static struct {
 	const char *plugin;
 	unsigned api, rank, ranks, ops, hold, limit_s;
-	unsigned cycles; /* of init, connect, operations, close */
-	unsigned warm;	 /* so many operations do not count into the time */
+	unsigned cycles;  /* of init, connect, operations, close */
+	unsigned warm;	  /* so many operations do not count into the time */
+	unsigned dies_at; /* behind this step of connect; 0: at none */
 	size_t bytes;
 	bool is_timed; /* nothing is compared; one type */
 	unsigned slots;
@@ -83,6 +91,44 @@ static struct slot slots[SLOTS];
 static void *context, *coll;
 static unsigned asked, done;
 static uint64_t digest, begun_ns;
+static ncclResult_t last_result; /* of operations */
+
+/* ---- steps of connect ----------------------------------------------------------------------- */
+
+static unsigned steps;
+static _Thread_local bool is_connecting;
+
+static void take_step(void)
+{
+	const int saved = errno;
+
+	if (!is_connecting)
+		return;
+	steps++;
+	if (steps == a.dies_at)
+		(void)raise(SIGKILL);
+	errno = saved;
+}
+
+/* The plugin finds these before the C library's. */
+#define FOUND __attribute__((visibility("default")))
+
+FOUND int connect(int fd, const struct sockaddr *to, socklen_t length)
+{
+	const long result = syscall(SYS_connect, fd, to, length);
+
+	take_step();
+	return (int)result;
+}
+
+FOUND ssize_t send(int fd, const void *bytes, size_t n, int flags)
+{
+	const ssize_t sent = sendto(fd, bytes, n, flags, NULL, 0);
+
+	if (sent > 0)
+		take_step();
+	return sent;
+}
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -329,7 +375,8 @@ static int run(void)
 	while (done < a.ops && !is_wrong) {
 		const unsigned was = done + asked;
 
-		if (act(&is_wrong) != ncclSuccess)
+		last_result = act(&is_wrong);
+		if (last_result != ncclSuccess)
 			return FAILED;
 		if (ha_real_ns() > until_ns) {
 			fprintf(stderr, "%u of %u operations done, and the time is over\n", done,
@@ -425,6 +472,7 @@ static int connect_all(void)
 	static uint8_t handles[RANKS][NCCL_NET_HANDLE_MAXSIZE];
 	uint8_t own[NCCL_NET_HANDLE_MAXSIZE];
 	void *pointers[RANKS], *listener;
+	ncclResult_t result;
 	int devices = -1;
 
 	if (net.init(&context) != ncclSuccess || net.v12->devices(&devices) != ncclSuccess)
@@ -438,7 +486,10 @@ static int connect_all(void)
 		return FAILED;
 	for (unsigned rank = 0; rank < a.ranks; rank++)
 		pointers[rank] = handles[rank];
-	if (net.v12->connect(pointers, (int)a.ranks, (int)a.rank, listener, &coll) != ncclSuccess)
+	is_connecting = true;
+	result = net.v12->connect(pointers, (int)a.ranks, (int)a.rank, listener, &coll);
+	is_connecting = false;
+	if (result != ncclSuccess)
 		return coll ? FAILED : REFUSED;
 	return net.v12->closeListen(listener) == ncclSuccess ? ENDED_WELL : FAILED;
 }
@@ -450,8 +501,9 @@ static int work(void)
 	if (status == ENDED_WELL)
 		status = make_slots() ? run() : FAILED;
 	printf("{\"rank\": %u, \"status\": %d, \"done\": %u, \"digest\": %" PRIu64
-	       ", \"ns\": %" PRIu64 "}\n",
-	       a.rank, status, done, digest, begun_ns ? ha_real_ns() - begun_ns : 0);
+	       ", \"ns\": %" PRIu64 ", \"steps\": %u, \"result\": %d}\n",
+	       a.rank, status, done, digest, begun_ns ? ha_real_ns() - begun_ns : 0, steps,
+	       (int)last_result);
 	(void)fflush(stdout);
 	if (coll && (!free_slots() || net.v12->closeColl(coll) != ncclSuccess))
 		status = WRONG_BYTES;
@@ -470,13 +522,19 @@ static unsigned descriptors(void)
 	return n;
 }
 
+/* Whether everything has been given back. */
+static bool is_whole(int status)
+{
+	return status == ENDED_WELL || status == REFUSED;
+}
+
 /* Again from the beginning; nothing of one time is there in the next one. */
 static int work_again_and_again(void)
 {
 	int status = ENDED_WELL;
 	unsigned before = 0;
 
-	for (unsigned i = 0; i < a.cycles && status == ENDED_WELL; i++) {
+	for (unsigned i = 0; i < a.cycles && is_whole(status); i++) {
 		memset(slots, 0, sizeof(slots));
 		coll = NULL;
 		asked = done = 0;
@@ -484,7 +542,7 @@ static int work_again_and_again(void)
 		if (i == 0)
 			before = descriptors();
 	}
-	if (status == ENDED_WELL && descriptors() != before) {
+	if (is_whole(status) && descriptors() != before) {
 		fprintf(stderr, "%u descriptors, and %u after the first time\n", descriptors(),
 			before);
 		status = FAILED;
@@ -504,16 +562,24 @@ enum {
 	OPT_TIMED,
 	OPT_SLOTS,
 	OPT_WARM,
-	OPT_CYCLES
+	OPT_CYCLES,
+	OPT_DIES_AT
 };
 
 static const struct argp_option options[] = {
-    {"plugin", 'p', "FILE", 0, "", 0},	     {"api", OPT_API, "N", 0, "", 0},
-    {"rank", OPT_RANK, "N", 0, "", 0},	     {"ranks", OPT_RANKS, "N", 0, "", 0},
-    {"ops", OPT_OPS, "N", 0, "", 0},	     {"bytes", OPT_BYTES, "N", 0, "", 0},
-    {"hold", OPT_HOLD, "N", 0, "", 0},	     {"timed", OPT_TIMED, 0, 0, "", 0},
-    {"under-way", OPT_SLOTS, "N", 0, "", 0}, {"warm", OPT_WARM, "N", 0, "", 0},
-    {"cycles", OPT_CYCLES, "N", 0, "", 0},   {0},
+    {"plugin", 'p', "FILE", 0, "", 0},
+    {"api", OPT_API, "N", 0, "", 0},
+    {"rank", OPT_RANK, "N", 0, "", 0},
+    {"ranks", OPT_RANKS, "N", 0, "", 0},
+    {"ops", OPT_OPS, "N", 0, "", 0},
+    {"bytes", OPT_BYTES, "N", 0, "", 0},
+    {"hold", OPT_HOLD, "N", 0, "", 0},
+    {"timed", OPT_TIMED, 0, 0, "", 0},
+    {"under-way", OPT_SLOTS, "N", 0, "", 0},
+    {"warm", OPT_WARM, "N", 0, "", 0},
+    {"cycles", OPT_CYCLES, "N", 0, "", 0},
+    {"dies-at", OPT_DIES_AT, "N", 0, "", 0},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -547,6 +613,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_CYCLES:
 		a.cycles = number;
+		return 0;
+	case OPT_DIES_AT:
+		a.dies_at = number;
 		return 0;
 	case OPT_WARM:
 		a.warm = number;

@@ -5,8 +5,11 @@ fabric: every type and operation, every version of the table, switches that are 
 import os
 import random
 import re
+import select
 import signal
+import socket
 import subprocess
+import threading
 import time
 import unittest
 
@@ -20,9 +23,11 @@ PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
 PLUGIN_V8 = os.path.join(BUILD, "libnccl-net-ha-v8.so")
 ALL = 40  # every type with every operation
 REFUSED = 4
+REMOTE_ERROR = 6  # ncclRemoteError
 KILLS = int(os.environ.get("COLLNET_KILLS", "4"))
 APIS = range(8, 13) if "COLLNET_KILLS" in os.environ else (12, 8)
 CYCLES = int(os.environ.get("COLLNET_CYCLES", "10"))
+EVERY_STEP = "COLLNET_KILLS" in os.environ
 # The NIC is what simverbs calls it.
 STAR = test_switchd.STAR.replace("nic: n", "nic: sim0").replace("max_fan_in: 2", "max_fan_in: 8")
 CLOS = test_switchd.CLOS.replace("nic: n", "nic: sim0")
@@ -342,7 +347,7 @@ class Deaths(Ranks):
         begun = time.monotonic()
         self.go(ranks[0], ranks[2])
         for one in self.results([ranks[0], ranks[2]]):
-            self.assertEqual((one["exit"], one["done"]), (1, 4), one)
+            self.assertEqual((one["exit"], one["result"], one["done"]), (1, REMOTE_ERROR, 4), one)
         for name in ("rank0", "rank2"):
             self.assertIn("its all-reduces have ended: a member's process has ended (member 1,", self.errors(name))
         self.assertLess(time.monotonic() - begun, 2 * SLACK)
@@ -362,7 +367,7 @@ class Refusals(Ranks):
 
     def test_off_means_no_devices(self):
         self.address = self.key_file = ""
-        for plugin, api in ((PLUGIN, 12), (PLUGIN, 11), (PLUGIN, 10), (PLUGIN, 8), (PLUGIN_V8, 8)):
+        for plugin, api in (*((PLUGIN, api) for api in range(8, 13)), (PLUGIN_V8, 8)):
             rank = self.rank(0, "a", "--api", str(api), plugin=plugin, HA_NCCL_INC="0")
             self.assertEqual(rank.stdout.readline(), "devices 0\n")
             self.assertEqual(rank.wait(TIMEOUT_S), REFUSED)
@@ -389,18 +394,90 @@ class Refusals(Ranks):
         other = self.write("other", os.urandom(32), 0o400)
         for number in range(3):
             for wrong in ({"HA_NCCL_INC_KEY_FILE": other}, {"HA_NCCL_INC_CONTROLLER": ""}, {"HA_NCCL_INC_HOST": "zz"}):
-                self.expect_refused(self.job("abc", others={number: wrong}, HA_NCCL_INC_CONNECT_MS=str(2000 * SLACK)), "no plan|no verdict|controller: ", 3)
+                self.expect_refused(self.job("abc", others={number: wrong}, HA_NCCL_INC_CONNECT_MS="1500"), "no plan|no verdict|controller: ", 3)
 
-    def test_a_rank_that_dies_while_it_connects(self):
+    def test_one_rank_of_another_version_is_enough(self):
+        """Its words go through somebody who says another version; or the controller's do."""
         self.start_controller(STAR)
         self.serve("s")
-        for number in range(3):
-            ranks = [self.rank(one, "abc", HA_NCCL_INC_CONNECT_MS=str(3000 * SLACK)) for one in range(3)]
+        for number, is_rank in ((0, True), (1, False), (2, True)):
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                between = threading.Thread(target=self.relay, args=(server, is_rank))
+                between.start()
+                at = "127.0.0.1:%d" % server.getsockname()[1]
+                ranks = self.job("abc", others={number: {"HA_NCCL_INC_CONTROLLER": at}}, HA_NCCL_INC_CONNECT_MS="1500")
+                self.expect_refused(ranks, "the controller speaks version 3, and this is 4" if is_rank else "speaks version 4, and this is 3", 3)
+                between.join(TIMEOUT_S)
+
+    def relay(self, server, is_rank):
+        """Of one connection, to its end: whoever is of another version says so in the second four bytes."""
+        near, _ = server.accept()
+        at, port = self.address.split(":")
+        with near, socket.create_connection((at, int(port)), timeout=TIMEOUT_S) as far:
+            said = near if is_rank else far
+            hello = bytearray(said.recv(40, socket.MSG_WAITALL))
+            hello[4] += 1
+            (far if is_rank else near).sendall(hello)
+            while True:
+                ready = select.select([near, far], [], [], TIMEOUT_S)[0]
+                data = ready[0].recv(65536) if ready else b""
+                if not data:
+                    return
+                (far if ready[0] is near else near).sendall(data)
+
+    def test_without_room_again_and_again(self):
+        """At the only switch, which has another group: nothing is left, at the ranks, the switch and the controller."""
+        self.start_controller(STAR.replace("max_fan_in: 8", "max_fan_in: 8, groups: 1"))
+        self.serve("s")
+        held = self.job("abc", "--ops", "8", holds=test_switchd.ALL_AT_4)
+        self.read_all_until(held, "done 3\n")
+        before = [self.descriptors(process) for process in (self.switches["s"], self.ctrld)]
+        refused = self.job("abc", "--cycles", str(CYCLES))
+        for _ in range(CYCLES - 1):
+            self.carry_handles(refused)
+        self.expect_refused(refused, "no plan: no switch that reaches all members has room", 2)
+        self.assertEqual(sum("is refused: no plan" in line for line in self.errors("rank1").splitlines()), CYCLES)
+        self.assertEqual([self.status()[name] for name in ("plans", "refusals")], [1, CYCLES])
+        self.assertTrue(test_switchd.wait_for(lambda: [self.descriptors(process) for process in (self.switches["s"], self.ctrld)] == before))
+        self.go(*held)
+        self.expect_all_right(held, 8)
+
+    def steps(self):
+        """How many steps each rank takes until it has connected: whom it dials, and what it says."""
+        return [one["steps"] for one in self.expect_all_right(self.job("abc", "--ops", "1"), 1)]
+
+    def die(self, number, step):
+        """The others' exits, when this rank has died behind this step; one whose group was refused before, on a slow machine, gets more time."""
+        for limit_ms in (1500 * SLACK**again for again in range(4)):
+            ranks = [self.rank(one, "abc", "--ops", "1", "--dies-at", str(step if one == number else 0), HA_NCCL_INC_CONNECT_MS=str(limit_ms)) for one in range(3)]
             self.carry_handles(ranks)
-            ranks[number].kill()
-            statuses = {rank.wait(TIMEOUT_S) for rank in ranks if rank is not ranks[number]}
-            self.assertEqual(len(statuses), 1, [self.errors(f"rank{one}") for one in range(3)])
+            begun = time.monotonic()
+            exits = [rank.wait(TIMEOUT_S) for rank in ranks]
+            self.assertLess(time.monotonic() - begun, limit_ms / 1000 + 1 * SLACK)
+            if exits.pop(number) == -signal.SIGKILL:
+                return exits
+            self.assertEqual(exits, [REFUSED, REFUSED])
+        self.fail(f"rank {number} comes to no step {step}")
+
+    def test_a_rank_that_dies_at_a_step_of_connect(self):
+        """All others are refused, or all are connected and hear that it is dead. A job whose rank 0 dies as it says that all are there is over
+        for those who heard it, and for the others; NCCL waits for that rank everywhere."""
+        self.start_controller(STAR)
+        self.serve("s")
+        steps, split, verdicts = self.steps(), [], set()
+        self.expect_free()
+        before = [self.descriptors(process) for process in (self.switches["s"], self.ctrld)]
+        for number, step in ((number, step) for number in range(3) for step in range(1, steps[number] + 1) if EVERY_STEP or step % 3 == number):
+            exits = self.die(number, step)
+            self.assertLessEqual(set(exits), {1, REFUSED}, (number, step))
+            verdicts.update(exits)
+            if len(set(exits)) > 1:
+                split.append(number)
+        self.assertLessEqual(len(split), 1)
+        self.assertLessEqual(set(split), {0})
+        self.assertEqual(verdicts, {1, REFUSED})
         self.assertTrue(test_switchd.wait_for(lambda: {group["state"] for group in self.status()["groups"]} <= {"refused"}), self.status())
+        self.assertTrue(test_switchd.wait_for(lambda: [self.descriptors(process) for process in (self.switches["s"], self.ctrld)] == before))
 
 
 if __name__ == "__main__":

@@ -171,6 +171,16 @@ class Controller(Folder):
         self.assertTrue(wait_for(lambda: [one["state"] for one in self.status()["groups"]] == ["refused"]))
         self.assertEqual({host.hear()[0] for host in self.group("i", "ab")}, {PLAN})
 
+    def test_64_groups_are_held_and_the_65th_is_refused(self):
+        self.start(STAR.replace(", capacity: {groups: 1}", ""))
+        held = [self.group(f"g{number}", "ab") for number in range(64)]
+        self.assertEqual({host.hear()[0] for hosts in held for host in hosts}, {PLAN})
+        self.assertEqual(self.status()["switches"][0]["groups"], 64)
+        self.expect_none(self.group("more", "ab"), "no switch that reaches all members has room")
+        held[5][0].say(LEAVE)
+        self.assertTrue(wait_for(lambda: self.status()["switches"][0]["groups"] == 63))
+        self.assertEqual({host.hear()[0] for host in self.group("again", "ab")}, {PLAN})
+
     def test_quotas_are_for_those_who_have_one(self):
         self.start(CLOS + "quotas: [{label: x, groups: 1}]\n")
         self.assertEqual({host.hear()[0] for host in self.group("g", label="x")}, {PLAN})
