@@ -151,26 +151,37 @@ int inccl_allreduce(struct inccl_comm *comm, const void *send, void *recv, size_
 		    enum inccl_type type, enum inccl_op op, unsigned int flags,
 		    uint32_t timeout_ms);
 
-/* The rest is as inccl_allreduce(), with every rank in it; docs/inc.md says what each one costs.
- * That ranks name the same root is not compared. */
+/* The rest is as inccl_iallreduce() and inccl_allreduce(), with every rank in it; docs/inc.md says
+ * what each one costs. That ranks name the same root is not compared. */
 
 /* The result is the root's alone; recv: of others NULL is fine. */
+int inccl_ireduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
+		  enum inccl_type type, enum inccl_op op, uint32_t root, unsigned int flags,
+		  struct inccl_request **request);
 int inccl_reduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
 		 enum inccl_type type, enum inccl_op op, uint32_t root, unsigned int flags,
 		 uint32_t timeout_ms);
 /* Of ranks * count elements, of which rank r gets those from r * count on. recv may be that part of
  * send; else they do not overlap. */
+int inccl_ireduce_scatter(struct inccl_comm *comm, const void *send, void *recv, size_t count,
+			  enum inccl_type type, enum inccl_op op, unsigned int flags,
+			  struct inccl_request **request);
 int inccl_reduce_scatter(struct inccl_comm *comm, const void *send, void *recv, size_t count,
 			 enum inccl_type type, enum inccl_op op, unsigned int flags,
 			 uint32_t timeout_ms);
 /* The root's bytes to all. */
+int inccl_ibroadcast(struct inccl_comm *comm, void *data, size_t bytes, uint32_t root,
+		     unsigned int flags, struct inccl_request **request);
 int inccl_broadcast(struct inccl_comm *comm, void *data, size_t bytes, uint32_t root,
 		    unsigned int flags, uint32_t timeout_ms);
 /* `bytes` of each rank, in the order of ranks, to all. send may be this rank's part of recv; else
  * they do not overlap. */
+int inccl_iallgather(struct inccl_comm *comm, const void *send, void *recv, size_t bytes,
+		     unsigned int flags, struct inccl_request **request);
 int inccl_allgather(struct inccl_comm *comm, const void *send, void *recv, size_t bytes,
 		    unsigned int flags, uint32_t timeout_ms);
-/* Returns when all ranks have called it. */
+/* Is done when all ranks have called it, whichever of the two. */
+int inccl_ibarrier(struct inccl_comm *comm, struct inccl_request **request);
 int inccl_barrier(struct inccl_comm *comm, uint32_t timeout_ms);
 
 /* ---- short forms ---------------------------------------------------------------------------- */

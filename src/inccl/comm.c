@@ -3,9 +3,10 @@
  * A communicator: operations in the order in which they were begun, and pieces of them under way,
  * in the same order. What is bounced is copied as a piece begins and as it ends.
  */
+#include "inccl/comm.h"
+
 #include "inccl/bounce.h"
 #include "inccl/group.h"
-#include "inccl/operation.h"
 #include "inccl/result.h"
 
 #include "base/clock.h"
@@ -289,8 +290,8 @@ static int find_memory(struct inccl_comm *comm, struct inccl_request *request, u
 	return ha_inccl_bounce_make(&comm->bounce, comm->coll) ? INCCL_OK : INCCL_ERR_SYSTEM;
 }
 
-static int begin(struct inccl_comm *comm, const struct inccl_request *wish, size_t count,
-		 unsigned int flags, struct inccl_request **out)
+int ha_inccl_begin(struct inccl_comm *comm, const struct inccl_request *wish, size_t count,
+		   unsigned int flags, struct inccl_request **out)
 {
 	struct inccl_request *request = &comm->operation[comm->begun % OPERATIONS];
 	struct inccl_request made = *wish;
@@ -312,24 +313,6 @@ static int begin(struct inccl_comm *comm, const struct inccl_request *wish, size
 	move(comm);
 	*out = request;
 	return INCCL_OK;
-}
-
-static struct inccl_request all_reduce(const void *send, void *recv, enum inccl_type type,
-				       enum inccl_op op)
-{
-	return (struct inccl_request){.type = (enum ha_reduce_type)type,
-				      .op = (enum ha_reduce_op)op,
-				      .send = send,
-				      .recv = recv};
-}
-
-int inccl_iallreduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
-		     enum inccl_type type, enum inccl_op op, unsigned int flags,
-		     struct inccl_request **request)
-{
-	const struct inccl_request wish = all_reduce(send, recv, type, op);
-
-	return begin(comm, &wish, count, flags, request);
 }
 
 /* INCCL_AGAIN, or the request is free. */
@@ -394,15 +377,14 @@ int inccl_wait(struct inccl_request *request, uint32_t timeout_ms)
 	return wait_until(request, after_ms(timeout_ms));
 }
 
-/* All of it in one call; what is not done in time ends the communicator. */
-static int within(struct inccl_comm *comm, const struct inccl_request *wish, size_t count,
-		  unsigned int flags, uint32_t timeout_ms)
+int ha_inccl_within(struct inccl_comm *comm, const struct inccl_request *wish, size_t count,
+		    unsigned int flags, uint32_t timeout_ms)
 {
 	const uint64_t until_ns = after_ms(timeout_ms);
 	struct inccl_request *request;
 	int result;
 
-	while ((result = begin(comm, wish, count, flags, &request)) == INCCL_AGAIN &&
+	while ((result = ha_inccl_begin(comm, wish, count, flags, &request)) == INCCL_AGAIN &&
 	       ha_real_ns() < until_ns) {
 		move(comm);
 		rest(YIELD_NS + 1);
@@ -413,67 +395,4 @@ static int within(struct inccl_comm *comm, const struct inccl_request *wish, siz
 		return result;
 	give_up(comm);
 	return comm->result;
-}
-
-int inccl_allreduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
-		    enum inccl_type type, enum inccl_op op, unsigned int flags, uint32_t timeout_ms)
-{
-	const struct inccl_request wish = all_reduce(send, recv, type, op);
-
-	return within(comm, &wish, count, flags, timeout_ms);
-}
-
-int inccl_reduce(struct inccl_comm *comm, const void *send, void *recv, size_t count,
-		 enum inccl_type type, enum inccl_op op, uint32_t root, unsigned int flags,
-		 uint32_t timeout_ms)
-{
-	struct inccl_request wish = all_reduce(send, recv, type, op);
-
-	wish.one_receives = true;
-	wish.root = root;
-	return within(comm, &wish, count, flags, timeout_ms);
-}
-
-int inccl_reduce_scatter(struct inccl_comm *comm, const void *send, void *recv, size_t count,
-			 enum inccl_type type, enum inccl_op op, unsigned int flags,
-			 uint32_t timeout_ms)
-{
-	struct inccl_request wish = all_reduce(send, recv, type, op);
-
-	wish.one_receives = wish.is_by_rank = wish.send_has_parts = true;
-	return within(comm, &wish, count, flags, timeout_ms);
-}
-
-/* Of the contributions one has bytes, and the others nothing, which is the smallest. */
-static struct inccl_request copy(const void *send, void *recv)
-{
-	struct inccl_request wish = all_reduce(send, recv, INCCL_UINT8, INCCL_MAX);
-
-	wish.one_sends = true;
-	return wish;
-}
-
-int inccl_broadcast(struct inccl_comm *comm, void *data, size_t bytes, uint32_t root,
-		    unsigned int flags, uint32_t timeout_ms)
-{
-	struct inccl_request wish = copy(data, data);
-
-	wish.root = root;
-	return within(comm, &wish, bytes, flags, timeout_ms);
-}
-
-int inccl_allgather(struct inccl_comm *comm, const void *send, void *recv, size_t bytes,
-		    unsigned int flags, uint32_t timeout_ms)
-{
-	struct inccl_request wish = copy(send, recv);
-
-	wish.is_by_rank = wish.recv_has_parts = true;
-	return within(comm, &wish, bytes, flags, timeout_ms);
-}
-
-int inccl_barrier(struct inccl_comm *comm, uint32_t timeout_ms)
-{
-	const struct inccl_request wish = all_reduce(NULL, NULL, INCCL_UINT8, INCCL_MAX);
-
-	return within(comm, &wish, 0, 0, timeout_ms);
 }

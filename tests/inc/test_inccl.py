@@ -138,6 +138,7 @@ class Sums(Programs):
                            f"HA_NCCL_INC_RTO_MS={30000 * SLACK}", "PAUSE=3")  # fmt: skip
         self.read_all_until(ranks, "round 2\n")
         self.go(*ranks[:2])  # one waits: the others' first units are at the switch
+        self.read_all_until(ranks[:2], "begun 3\n")  # and they have what they have asked for before it is done
         self.assertFalse(test_switchd.select.select([ranks[0].stdout], [], [], 0.2)[0])
         self.switches["s"].kill()
         self.go(ranks[2])
