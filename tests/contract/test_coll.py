@@ -59,8 +59,8 @@ class Rules(unittest.TestCase):
             self.assertEqual(done.returncode, status, done.stdout)
             self.assertRegex(done.stdout, pattern)
         for words, pattern in (
-            (("--op", "all"), "a collNet has all-reduces only"),
-            (("--canary",), "leave them out with --via collnet"),
+            (("--op", "all"), "without a ring there are all-reduces only"),
+            (("--canary",), "leave them out with --via collnet and --via inccl"),
             (("--via", "x"), "'x' is none of ring, collnet"),
         ):
             done = perf(*words)

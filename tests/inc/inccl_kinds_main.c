@@ -66,8 +66,7 @@ static struct elements bytes_of(unsigned number)
 				 .is_wild = true};
 }
 
-/* ---- each kind: what goes in, what has to come out, and the call ------------------------------
- */
+/* ---- each kind: what goes in, what has to come out, and the call --------------------------- */
 
 static int reduce(const struct call *c, unsigned number, unsigned flags)
 {

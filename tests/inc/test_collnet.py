@@ -227,6 +227,12 @@ class Perf(Ranks):
         self.assertIn("# wrong elements: 0 in 4 checked of 4 rows", said)
         self.assertRegex(said, "A  [0-9.]+ \\(")
         self.assertNotIn("is refused", self.errors("perf"))
+        measured = self.begin_perf("--peer-via", "inccl", "--peer-env", "HA_NCCL_INC_HOST=h{rank}", "--sizes", "0,8,100000,3000000", "-n", "4", "--rounds", "3", "-w", "1")
+        said = measured.stdout.read()
+        self.assertEqual(measured.wait(TIMEOUT_S), 0, said + self.errors("perf"))
+        self.assertIn('"HA", libinccl beside it, HA_NCCL_INC_HOST=h{rank}', said)
+        self.assertIn("# wrong elements: 0 in 8 checked of 8 rows", said)
+        self.assertEqual(self.status()["plans"], 3)  # one for each collNet, and the communicator's
         measured = self.begin_perf("--sizes", "100000", "--seconds", str(1 * SLACK))
         for line in measured.stdout:
             if "(GB/s)" in line:

@@ -13,6 +13,7 @@
 #include "tools/nccl-net-perf/collnet.h"
 #include "tools/nccl-net-perf/direct.h"
 #include "tools/nccl-net-perf/grouped.h"
+#include "tools/nccl-net-perf/inccl.h"
 #include "tools/nccl-net-perf/links.h"
 #include "tools/nccl-net-perf/memory.h"
 
@@ -56,7 +57,9 @@ struct np_plan *np_plan_new(struct np_rank *rk, struct np_side *side, enum np_op
 	plan->op = op;
 	plan->size = size;
 	plan->type = size % np_type_sizes[rk->o->type] ? NP_INT8 : rk->o->type;
-	if (side->via == NP_COLLNET)
+	if (side->via == NP_INCCL)
+		ok = np_plan_inccl(plan);
+	else if (side->via == NP_COLLNET)
 		ok = np_plan_collnet(plan);
 	else if (op == NP_ALLREDUCE)
 		ok = np_plan_allreduce(plan);

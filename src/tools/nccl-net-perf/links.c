@@ -15,6 +15,7 @@
 #include "tools/common/netcalls.h"
 #include "tools/nccl-net-perf/bootstrap.h"
 #include "tools/nccl-net-perf/collnet.h"
+#include "tools/nccl-net-perf/inccl.h"
 #include "tools/nccl-net-perf/job.h"
 #include "tools/nccl-net-perf/links.h"
 #include "tools/nccl-net-perf/memory.h"
@@ -431,6 +432,8 @@ static void register_job(void *arg)
 
 bool np_side_connect(struct np_rank *rk, struct np_side *side)
 {
+	if (side->via == NP_INCCL)
+		return np_inccl_connect(rk, side);
 	if (side->via == NP_COLLNET)
 		return np_group_connect(rk, side);
 	return list_links(rk, side) && np_run_job(rk, side, NULL, listen_job, "listen") &&
@@ -480,6 +483,8 @@ static void disconnect_job(void *arg)
 
 bool np_side_disconnect(struct np_rank *rk, struct np_side *side)
 {
+	if (side->via == NP_INCCL)
+		return np_inccl_disconnect(rk, side);
 	if (side->via == NP_COLLNET)
 		return np_group_disconnect(rk, side);
 	bool ok = np_run_job(rk, side, NULL, disconnect_job, "closing");

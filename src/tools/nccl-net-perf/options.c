@@ -20,7 +20,8 @@ const char *const np_op_names[NP_OP_COUNT] = {
     [NP_GROUPED] = "grouped",	  [NP_PINGPONG] = "pingpong",
 };
 
-const char *const np_via_names[NP_VIA_COUNT] = {[NP_RING] = "ring", [NP_COLLNET] = "collnet"};
+const char *const np_via_names[NP_VIA_COUNT] = {
+    [NP_RING] = "ring", [NP_COLLNET] = "collnet", [NP_INCCL] = "inccl"};
 
 const char *const np_type_names[NP_TYPE_COUNT] = {
     [NP_INT8] = "int8",
@@ -81,9 +82,12 @@ static const struct argp_option option_table[] = {
      "A variable for this plugin alone (repeatable); {rank} in it is the rank", 0},
     {"peer-env", KEY_PEER_ENV, "NAME=VALUE", 0,
      "One for the plugin to compare with, which is the same one unless named (repeatable)", 0},
-    {"via", KEY_VIA, "ring|collnet", 0,
-     "All-reduces over connections, as a ring (default), or by the plugin's collNet", 0},
-    {"peer-via", KEY_PEER_VIA, "ring|collnet", 0, "Alternate with the same plugin used so", 0},
+    {"via", KEY_VIA, "ring|collnet|inccl", 0,
+     "All-reduces over connections, as a ring (default), by the plugin's collNet, or by the "
+     "libinccl beside it",
+     0},
+    {"peer-via", KEY_PEER_VIA, "ring|collnet|inccl", 0, "Alternate with the same plugin used so",
+     0},
     {"api", KEY_API, "v8..v12", 0, "Plugin API version (default: newest it exports)", 0},
     {"op", KEY_OP, "OP[,OP...]", 0,
      "allreduce, sendrecv, alltoall, grouped, pingpong or all (default: allreduce)", 0},
@@ -522,13 +526,14 @@ static void check_combination(const struct np_options *o, struct argp_state *sta
 	if (o->plugin[1] && (o->seconds > 0 || !o->iterations))
 		argp_error(state, "--peer-plugin measures blocks of -n iterations: leave out "
 				  "--seconds and give -n");
-	if (o->via[0] == NP_COLLNET || o->via[1] == NP_COLLNET) {
+	if (o->via[0] != NP_RING || o->via[1] != NP_RING) {
 		if (o->nops != 1 || o->ops[0] != NP_ALLREDUCE)
-			argp_error(state, "a collNet has all-reduces only: --op allreduce");
+			argp_error(state, "without a ring there are all-reduces only: --op "
+					  "allreduce");
 		if (o->canary || o->churn)
 			argp_error(state,
 				   "--canary and --reg-churn are for connections: leave them "
-				   "out with --via collnet");
+				   "out with --via collnet and --via inccl");
 	}
 	if (o->nfaults && !o->hosts)
 		argp_error(state, "--fault needs --simverbs: rules go to a fabric of our own "

@@ -20,7 +20,7 @@ enum np_exit {
 
 enum np_op { NP_ALLREDUCE, NP_SENDRECV, NP_ALLTOALL, NP_GROUPED, NP_PINGPONG, NP_OP_COUNT };
 /* What an all-reduce goes through. */
-enum np_via { NP_RING, NP_COLLNET, NP_VIA_COUNT };
+enum np_via { NP_RING, NP_COLLNET, NP_INCCL, NP_VIA_COUNT };
 enum np_type { NP_INT8, NP_INT32, NP_FLOAT, NP_TYPE_COUNT };
 
 #define NP_MAX_SIDES  2

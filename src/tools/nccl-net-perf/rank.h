@@ -77,7 +77,8 @@ struct np_side {
 	struct np_link *links;		/* nlinks: to every peer in use, each channel, both ways */
 	int nlinks;
 	enum np_via via;
-	struct np_group group; /* in place of links, via the collNet */
+	struct np_group group;	/* in place of links, via the collNet */
+	struct np_inccl *inccl; /* the same, via libinccl */
 };
 
 /* ---- errors ------------------------------------------------------------------------------- */

@@ -66,6 +66,16 @@ static void print_devices(const struct np_side *side)
 	}
 }
 
+static void print_use(const struct np_side *side)
+{
+	if (side->via == NP_INCCL)
+		printf("libinccl beside it");
+	else if (side->via == NP_COLLNET)
+		printf("collNet API v%d", side->group.coll.api);
+	else
+		printf("API v%d", np_api(side->net));
+}
+
 void np_report_header(struct np_report *rp)
 {
 	const struct np_rank *rk = rp->rk;
@@ -76,10 +86,9 @@ void np_report_header(struct np_report *rp)
 	for (int s = 0; s < rk->nsides; s++) {
 		const struct np_side *side = &rk->sides[s];
 
-		printf("# plugin %s%s: \"%s\", %sAPI v%d", np_path(side->net),
-		       rk->nsides > 1 ? (s ? " (B)" : " (A)") : "", np_name(side->net),
-		       side->via == NP_COLLNET ? "collNet " : "",
-		       side->via == NP_COLLNET ? side->group.coll.api : np_api(side->net));
+		printf("# plugin %s%s: \"%s\", ", np_path(side->net),
+		       rk->nsides > 1 ? (s ? " (B)" : " (A)") : "", np_name(side->net));
+		print_use(side);
 		for (int i = 0; i < o->env[s].count; i++)
 			printf(", %s", o->env[s].pairs[i]);
 		printf("\n");
