@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "ibgda/end.h"
+#include "ibgda/monitor.h"
 #include "ibgda/provider.h"
 
 #include <errno.h>
@@ -29,11 +30,8 @@ static void look_at_nics(struct ha_ibgda_context *context)
 	if (poll(fds, context->num_nics, 0) <= 0)
 		return;
 	for (unsigned int n = 0; n < context->num_nics; n++) {
-		if (!fds[n].revents || !ha_ibgda_nic_has_failed(&context->nics[n]))
-			continue;
-		for (struct ha_list *at = context->ends.next; at != &context->ends; at = at->next)
-			ha_ibgda_end_suspect(ha_container_of(at, struct ha_ibgda_end, in_context),
-					     n);
+		if (fds[n].revents && ha_ibgda_nic_has_failed(&context->nics[n]))
+			ha_ibgda_monitor_suspect(&context->ends, n);
 	}
 }
 
@@ -60,13 +58,11 @@ static struct ha_list *look_at_sockets(struct ha_ibgda_context *context, struct 
 static void look_at_everything(struct ha_ibgda_context *context)
 {
 	struct ha_list *at = context->ends.next;
-	const uint64_t now_ns = ha_now_ns();
 
 	look_at_nics(context);
 	while (at != &context->ends)
 		at = look_at_sockets(context, at);
-	for (at = context->ends.next; at != &context->ends; at = at->next)
-		ha_ibgda_end_step(ha_container_of(at, struct ha_ibgda_end, in_context), now_ns);
+	ha_ibgda_monitor_round(&context->ends);
 }
 
 static void *watches(void *argument)
@@ -114,17 +110,17 @@ static void take_options(struct ha_ibgda_context *context, const struct ha_ibgda
 static int open_nic(struct ha_ibgda_context *context, struct ha_port *port)
 {
 	struct ha_ibgda_nic *nic = &context->nics[context->num_nics];
+	int result;
 
 	*nic = (struct ha_ibgda_nic){.context = port->nic->now->ctx,
 				     .port_num = port->port_num,
 				     .timeout = (uint8_t)context->config.rc_timeout,
 				     .retry_cnt = (uint8_t)context->config.rc_retry_cnt};
 	ha_port_addr(port, &nic->own);
-	nic->pd = ibv_alloc_pd(nic->context);
-	if (!nic->pd)
-		return -errno;
-	context->num_nics++;
-	return 0;
+	result = ha_ibgda_nic_open(nic);
+	if (!result)
+		context->num_nics++;
+	return result;
 }
 
 static int open_nics(struct ha_ibgda_context *context, const char *names)
@@ -147,7 +143,7 @@ static void close_nics(struct ha_ibgda_context *context)
 {
 	for (unsigned int n = 0; n < context->num_nics; n++) {
 		(void)ha_ibgda_nic_has_failed(&context->nics[n]);
-		(void)ibv_dealloc_pd(context->nics[n].pd);
+		(void)ha_ibgda_nic_close(&context->nics[n]);
 	}
 	ha_device_set_close(context->devices);
 }

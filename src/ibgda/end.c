@@ -9,22 +9,6 @@
 
 #define PAGE 4096u
 
-void ha_ibgda_end_step(struct ha_ibgda_end *end, uint64_t now_ns)
-{
-	if (end->sender)
-		ha_ibgda_sender_step(end->sender, now_ns);
-	else
-		ha_ibgda_receiver_step(end->receiver, now_ns);
-}
-
-void ha_ibgda_end_suspect(struct ha_ibgda_end *end, unsigned int nic)
-{
-	if (end->sender)
-		ha_ibgda_sender_suspect(end->sender, nic);
-	else
-		ha_ibgda_receiver_suspect(end->receiver, nic);
-}
-
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 /* Its words are what threads wait at. */

@@ -20,8 +20,4 @@ struct ha_ibgda_end {
 	struct ha_ibgda_receiver *receiver;
 };
 
-/* ... with the context's lock: */
-void ha_ibgda_end_step(struct ha_ibgda_end *end, uint64_t now_ns);
-void ha_ibgda_end_suspect(struct ha_ibgda_end *end, unsigned int nic);
-
 #endif

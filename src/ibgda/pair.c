@@ -90,8 +90,8 @@ static struct ibv_cq *completions(struct ha_ibgda_pair *pair, uint32_t log)
 static bool make_qp(struct ha_ibgda_pair *pair, uint32_t sends)
 {
 	struct ibv_qp_init_attr init = {
-	    .send_cq = pair->sends,
-	    .recv_cq = pair->receives,
+	    .send_cq = pair->cq ? pair->cq : pair->nic->receives,
+	    .recv_cq = pair->nic->receives,
 	    .qp_type = IBV_QPT_RC,
 	    .cap = {.max_send_wr = sends,
 		    .max_send_sge = 1,
@@ -118,7 +118,7 @@ static bool to_init(struct ha_ibgda_pair *pair)
 
 static bool look_at_queues(struct ha_ibgda_pair *pair, struct ha_dv_qp *queue, struct ha_dv_cq *cq)
 {
-	struct ha_dv_obj obj = {.qp = {pair->qp, queue}, .cq = {pair->sends, cq}};
+	struct ha_dv_obj obj = {.qp = {pair->qp, queue}, .cq = {pair->cq, cq}};
 
 	*queue = (struct ha_dv_qp){0};
 	*cq = (struct ha_dv_cq){0};
@@ -139,8 +139,8 @@ static bool make_driven(struct ha_ibgda_pair *pair, const struct ha_ibgda_arena 
 	struct ha_dv_qp queue;
 	struct ha_dv_cq cq;
 
-	pair->sends = completions(pair, log);
-	if (!pair->sends)
+	pair->cq = completions(pair, log);
+	if (!pair->cq)
 		return fail(pair, "ibv_create_cq_ex");
 	if (!make_qp(pair, count / BLOCKS) || !look_at_queues(pair, &queue, &cq))
 		return false;
@@ -159,11 +159,9 @@ static bool make_driven(struct ha_ibgda_pair *pair, const struct ha_ibgda_arena 
 	return to_init(pair);
 }
 
-static bool begin(struct ha_ibgda_pair *pair, const struct ha_ibgda_nic *nic)
+static void begin(struct ha_ibgda_pair *pair, const struct ha_ibgda_nic *nic)
 {
 	*pair = (struct ha_ibgda_pair){.nic = nic, .psn = (uint32_t)ha_random() & PSN_MASK};
-	pair->receives = ibv_create_cq(nic->context, 1, NULL, NULL, 0);
-	return pair->receives ? true : fail(pair, "ibv_create_cq");
 }
 
 static bool end(struct ha_ibgda_pair *pair, bool is_made)
@@ -177,8 +175,7 @@ bool ha_ibgda_pair_open_driven(struct ha_ibgda_pair *pair, const struct ha_ibgda
 			       struct ha_ibgda_arena *arena, uint32_t log,
 			       struct ha_ibgda_queue *queue)
 {
-	if (!begin(pair, nic))
-		return false;
+	begin(pair, nic);
 	arena->records = 0;
 	pair->domain = domain_of(nic->pd, arena);
 	if (!pair->domain)
@@ -186,14 +183,18 @@ bool ha_ibgda_pair_open_driven(struct ha_ibgda_pair *pair, const struct ha_ibgda
 	return end(pair, make_driven(pair, arena, log, queue));
 }
 
+static bool has_completions(struct ha_ibgda_pair *pair, uint32_t sends)
+{
+	if (sends == 0)
+		return true;
+	pair->cq = ibv_create_cq(pair->nic->context, (int)sends, NULL, NULL, 0);
+	return pair->cq ? true : fail(pair, "ibv_create_cq");
+}
+
 bool ha_ibgda_pair_open(struct ha_ibgda_pair *pair, const struct ha_ibgda_nic *nic, uint32_t sends)
 {
-	if (!begin(pair, nic))
-		return false;
-	pair->sends = ibv_create_cq(nic->context, (int)sends, NULL, NULL, 0);
-	if (!pair->sends)
-		return end(pair, fail(pair, "ibv_create_cq"));
-	return end(pair, make_qp(pair, sends) && to_init(pair));
+	begin(pair, nic);
+	return end(pair, has_completions(pair, sends) && make_qp(pair, sends) && to_init(pair));
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -252,20 +253,30 @@ bool ha_ibgda_pair_connect(struct ha_ibgda_pair *pair, const struct ha_ibgda_add
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The queue pair first and for certain; of the rest a device that has died may keep what it likes.
- */
-bool ha_ibgda_pair_close(struct ha_ibgda_pair *pair)
+bool ha_ibgda_pair_fence(struct ha_ibgda_pair *pair)
 {
 	if (pair->qp && ibv_destroy_qp(pair->qp) != 0)
 		return fail(pair, "ibv_destroy_qp");
 	pair->qp = NULL;
-	if (pair->sends)
-		(void)ibv_destroy_cq(pair->sends);
-	if (pair->receives)
-		(void)ibv_destroy_cq(pair->receives);
+	return true;
+}
+
+bool ha_ibgda_pair_is_fenced(const struct ha_ibgda_pair *pair)
+{
+	return !pair->qp && pair->cq;
+}
+
+/* The queue pair first and for certain; of the rest a device that has died may keep what it likes.
+ */
+bool ha_ibgda_pair_close(struct ha_ibgda_pair *pair)
+{
+	if (!ha_ibgda_pair_fence(pair))
+		return false;
+	if (pair->cq)
+		(void)ibv_destroy_cq(pair->cq);
 	if (pair->domain)
 		(void)ibv_dealloc_pd(pair->domain);
-	pair->sends = pair->receives = NULL;
+	pair->cq = NULL;
 	pair->domain = NULL;
 	return true;
 }

@@ -30,8 +30,8 @@ struct ha_ibgda_arena {
 struct ha_ibgda_pair {
 	const struct ha_ibgda_nic *nic;
 	struct ibv_pd *domain; /* of an arena; NULL: of a receiver */
-	struct ibv_cq *sends, *receives;
-	struct ibv_qp *qp; /* NULL: destroyed */
+	struct ibv_cq *cq;     /* of its sends; NULL: it has none */
+	struct ibv_qp *qp;     /* NULL: destroyed */
 	uint32_t psn;
 	const char *fault; /* the verb that failed; NULL: none */
 };
@@ -41,10 +41,13 @@ struct ha_ibgda_pair {
 bool ha_ibgda_pair_open_driven(struct ha_ibgda_pair *pair, const struct ha_ibgda_nic *nic,
 			       struct ha_ibgda_arena *arena, uint32_t log,
 			       struct ha_ibgda_queue *queue);
-/* One that its host posts to: `sends` at a time. */
+/* One that its host posts to: `sends` at a time; 0: it only is the other end of one. */
 bool ha_ibgda_pair_open(struct ha_ibgda_pair *pair, const struct ha_ibgda_nic *nic, uint32_t sends);
 void ha_ibgda_pair_address(const struct ha_ibgda_pair *pair, struct ha_ibgda_address *out);
 bool ha_ibgda_pair_connect(struct ha_ibgda_pair *pair, const struct ha_ibgda_address *remote);
+/* Its fence, and nothing more: it is still to be closed. False: as below. */
+bool ha_ibgda_pair_fence(struct ha_ibgda_pair *pair);
+bool ha_ibgda_pair_is_fenced(const struct ha_ibgda_pair *pair);
 /* False: the device refuses to destroy it: to be called again. A closed one is fine. */
 bool ha_ibgda_pair_close(struct ha_ibgda_pair *pair);
 

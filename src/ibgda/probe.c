@@ -43,10 +43,16 @@ void ha_ibgda_probe_look(struct ha_ibgda_probe *probe, uint64_t now_ns)
 		probe->state = HA_IBGDA_PROBE_FAILED;
 		return;
 	}
-	polled = ibv_poll_cq(probe->pair.sends, 1, &wc);
+	polled = ibv_poll_cq(probe->pair.cq, 1, &wc);
 	if (polled != 0)
 		probe->state = polled == 1 && wc.status == IBV_WC_SUCCESS ? HA_IBGDA_PROBE_CAME
 									  : HA_IBGDA_PROBE_FAILED;
+}
+
+void ha_ibgda_probe_abandon(struct ha_ibgda_probe *probe)
+{
+	if (probe->state != HA_IBGDA_NO_PROBE)
+		probe->state = HA_IBGDA_PROBE_FAILED;
 }
 
 bool ha_ibgda_probe_end(struct ha_ibgda_probe *probe)

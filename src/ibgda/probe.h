@@ -31,6 +31,8 @@ struct ha_ibgda_probe {
 	uint64_t since_ns;
 };
 
+/* Whatever comes of it, it proves nothing any more. -> FAILED, of one that there is. */
+void ha_ibgda_probe_abandon(struct ha_ibgda_probe *probe);
 /* NO_PROBE -> ASKED, or FAILED. */
 void ha_ibgda_probe_begin(struct ha_ibgda_probe *probe, const struct ha_ibgda_nic *nic,
 			  uint64_t now_ns);

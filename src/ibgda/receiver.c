@@ -95,35 +95,71 @@ static unsigned int place_of(const struct ha_ibgda_receiver *receiver, uint32_t 
 	return n;
 }
 
-static bool make(struct ha_ibgda_receiver *receiver, unsigned int place,
-		 const struct ha_ibgda_message *asked)
+static void is_asked(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_message *asked)
+{
+	const unsigned int place = place_of(receiver, 0);
+	struct ha_ibgda_message refusal = {
+	    .kind = HA_IBGDA_REFUSED, .pair = asked->pair, .nic = asked->nic};
+
+	if (place == HA_IBGDA_OPENED_MOST) {
+		say(receiver, &refusal);
+		return;
+	}
+	receiver->pairs[place].number = asked->pair;
+	receiver->pairs[place].nic = asked->nic;
+	receiver->pairs[place].is_asked = true;
+	receiver->pairs[place].peer = asked->address;
+}
+
+/* Where there was one before. */
+static bool make(struct ha_ibgda_receiver *receiver, unsigned int place)
 {
 	struct ha_ibgda_pair *pair = &receiver->pairs[place].pair;
+	const struct ha_ibgda_nic *nic = &receiver->nics[receiver->pairs[place].nic];
 
-	if (!ha_ibgda_pair_open(pair, &receiver->nics[asked->nic], 1))
+	if (!ha_ibgda_pair_close(pair) || !ha_ibgda_pair_open(pair, nic, 0))
 		return false;
-	if (ha_ibgda_pair_connect(pair, &asked->address))
+	if (ha_ibgda_pair_connect(pair, &receiver->pairs[place].peer))
 		return true;
 	(void)ha_ibgda_pair_close(pair);
 	return false;
 }
 
-static void opens(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_message *asked)
+static void opens(struct ha_ibgda_receiver *receiver, unsigned int place)
 {
-	const unsigned int place = place_of(receiver, 0);
+	const uint32_t nic = receiver->pairs[place].nic;
 	struct ha_ibgda_message answer = {
-	    .kind = HA_IBGDA_REFUSED, .pair = asked->pair, .nic = asked->nic};
+	    .kind = HA_IBGDA_REFUSED, .pair = receiver->pairs[place].number, .nic = nic};
 
-	if (place < HA_IBGDA_OPENED_MOST && make(receiver, place, asked)) {
-		receiver->pairs[place].number = asked->pair;
-		receiver->pairs[place].nic = asked->nic;
+	receiver->pairs[place].is_asked = false;
+	if (make(receiver, place)) {
 		answer.kind = HA_IBGDA_OPENED;
 		ha_ibgda_pair_address(&receiver->pairs[place].pair, &answer.address);
 		answer.cells_addr = (uint64_t)(uintptr_t)receiver->cells;
-		answer.cells_key = receiver->mrs[asked->nic]->rkey;
-		memcpy(answer.keys, receiver->nics[asked->nic].rkeys, sizeof(answer.keys));
+		answer.cells_key = receiver->mrs[nic]->rkey;
+		memcpy(answer.keys, receiver->nics[nic].rkeys, sizeof(answer.keys));
+	} else {
+		receiver->pairs[place].number = 0;
 	}
 	say(receiver, &answer);
+}
+
+bool ha_ibgda_receiver_prepare(struct ha_ibgda_receiver *receiver)
+{
+	unsigned int place = 0;
+
+	if (receiver->fault)
+		return false;
+	while (place < HA_IBGDA_OPENED_MOST && !receiver->pairs[place].is_asked)
+		place++;
+	if (place < HA_IBGDA_OPENED_MOST) {
+		opens(receiver, place);
+		return true;
+	}
+	for (place = 0; place < HA_IBGDA_OPENED_MOST; place++)
+		if (ha_ibgda_pair_is_fenced(&receiver->pairs[place].pair))
+			return ha_ibgda_pair_close(&receiver->pairs[place].pair);
+	return false;
 }
 
 /* ---- the end of one -------------------------------------------------------------------------- */
@@ -163,12 +199,16 @@ static void close_pair(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
 	const unsigned int place = place_of(receiver, receiver->closing);
 	const uint32_t number = receiver->closing;
 
-	if (place < HA_IBGDA_OPENED_MOST && !ha_ibgda_pair_close(&receiver->pairs[place].pair))
+	if (place < HA_IBGDA_OPENED_MOST && !ha_ibgda_pair_fence(&receiver->pairs[place].pair))
 		return; /* again */
 	receiver->closing = 0;
 	if (place == HA_IBGDA_OPENED_MOST)
-		return; /* it was never made */
+		return; /* it could not be made */
 	receiver->pairs[place].number = 0;
+	if (receiver->pairs[place].is_asked) {
+		receiver->pairs[place].is_asked = false;
+		return;
+	}
 	receiver->flushing = number;
 	receiver->flushing_nic = receiver->pairs[place].nic;
 	receiver->flushing_ns = now_ns;
@@ -180,7 +220,7 @@ static void look_at_flush(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
 {
 	struct ha_ibgda_pair *loop = &receiver->loops[receiver->flushing_nic];
 	struct ibv_wc wc;
-	const int polled = ibv_poll_cq(loop->sends, 1, &wc);
+	const int polled = ibv_poll_cq(loop->cq, 1, &wc);
 
 	if (polled == 0 && now_ns - receiver->flushing_ns < FLUSH_NS)
 		return;
@@ -225,7 +265,7 @@ void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
 		return;
 	}
 	if (message.kind == HA_IBGDA_OPEN)
-		opens(receiver, &message);
+		is_asked(receiver, &message);
 	else
 		receiver->closing = message.pair;
 }

@@ -31,6 +31,8 @@ struct ha_ibgda_receiver {
 	struct {
 		struct ha_ibgda_pair pair;
 		uint32_t number, nic; /* 0: there is none */
+		bool is_asked;	      /* for, and not made */
+		struct ha_ibgda_address peer;
 	} pairs[HA_IBGDA_OPENED_MOST];
 	uint32_t closing, flushing; /* number of a pair; 0: none */
 	uint64_t flushing_ns;	    /* since then */
@@ -43,8 +45,11 @@ struct ha_ibgda_receiver {
 bool ha_ibgda_receiver_open(struct ha_ibgda_receiver *receiver, const struct ha_ibgda_nic *nics,
 			    unsigned int num_nics, struct ha_ibgda_channel channel,
 			    const struct ha_ibgda_memory *memory);
-/* Hears and does what there is; waits for nothing but verbs. */
+/* Hears, and does what threads may wait for; waits for nothing but the fence. */
 void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns);
+/* One thing that is not: makes a queue pair that was asked for, or clears up. Waits for verbs.
+ * False: there was none. */
+bool ha_ibgda_receiver_prepare(struct ha_ibgda_receiver *receiver);
 /* The value of a signal. Any thread. */
 uint64_t ha_ibgda_receiver_signal(const struct ha_ibgda_receiver *receiver, uint32_t id);
 /* One of its NICs is gone: the other end is told. */

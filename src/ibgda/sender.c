@@ -6,6 +6,7 @@
 #define BAD_NS	  20000000u  /* a NIC that could not be used is not tried again before */
 #define HOLD_MOST 64u	     /* times return_ns */
 #define DRAIN_NS  100000000u /* a thread that was to ring may sleep, with all others at the gate */
+#define LEAVE_NS  100000000u /* others wait no longer with what they prepare */
 
 static struct ha_ibgda_slot *current(struct ha_ibgda_sender *sender)
 {
@@ -89,9 +90,9 @@ static bool is_due(const struct ha_ibgda_sender *sender, uint64_t now_ns)
 }
 
 /* Not the one in use, if there is another one; num_nics: none can be used now. */
-static uint32_t choose_nic(struct ha_ibgda_sender *sender, uint64_t now_ns)
+static uint32_t choose_nic(const struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	const uint32_t used = current(sender)->nic;
+	const uint32_t used = ha_ibgda_sender_nic(sender);
 
 	if (is_due(sender, now_ns))
 		return sender->wanted;
@@ -105,7 +106,12 @@ static uint32_t choose_nic(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	return sender->num_nics;
 }
 
-static void ask_for_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
+static void refuses(struct ha_ibgda_sender *sender, uint32_t nic, uint64_t now_ns)
+{
+	sender->bad_ns[nic] = now_ns + BAD_NS;
+}
+
+static bool ask_for_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	const uint32_t queue = ha_ibgda_free_queue(&sender->host);
 	const uint32_t nic = choose_nic(sender, now_ns);
@@ -113,13 +119,14 @@ static void ask_for_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	struct ha_ibgda_slot *slot;
 
 	if (queue == HA_IBGDA_QUEUES || nic == sender->num_nics)
-		return;
+		return false;
 	slot = &sender->slots[queue];
 	slot->arena.memory = sender->settings.memory;
-	if (!ha_ibgda_pair_open_driven(&slot->pair, &sender->nics[nic], &slot->arena,
+	if (!ha_ibgda_pair_close(&slot->pair) ||
+	    !ha_ibgda_pair_open_driven(&slot->pair, &sender->nics[nic], &slot->arena,
 				       sender->settings.log, &sender->queues[queue])) {
-		sender->bad_ns[nic] = now_ns + BAD_NS;
-		return;
+		refuses(sender, nic, now_ns);
+		return true;
 	}
 	slot->nic = nic;
 	slot->number = message.pair = ++sender->numbers;
@@ -127,26 +134,28 @@ static void ask_for_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	sender->next_slot = queue;
 	sender->next = HA_IBGDA_NEXT_ASKED;
 	say(sender, &message);
+	return true;
 }
 
-/* Its NIC has failed, or another one is wanted. */
-static void drop_next(struct ha_ibgda_sender *sender)
+/* False: the device refuses it. */
+static bool drop_next(struct ha_ibgda_sender *sender)
 {
-	if (sender->next == HA_IBGDA_NO_NEXT || !ha_ibgda_pair_close(&next(sender)->pair))
-		return;
+	if (!ha_ibgda_pair_close(&next(sender)->pair))
+		return false;
 	sender->next = HA_IBGDA_NO_NEXT;
 	ask_to_close(sender, next(sender)->number);
+	return true;
 }
 
-static void connect_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_message *opened,
-			 uint64_t now_ns)
+static void connect_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	struct ha_ibgda_queue *queue = &sender->queues[sender->next_slot];
+	const struct ha_ibgda_message *opened = &sender->opened;
 	struct ha_ibgda_slot *slot = next(sender);
 
 	if (!ha_ibgda_pair_connect(&slot->pair, &opened->address)) {
-		sender->bad_ns[slot->nic] = now_ns + BAD_NS;
-		drop_next(sender);
+		refuses(sender, slot->nic, now_ns);
+		sender->next = HA_IBGDA_NEXT_SPOILT;
 		return;
 	}
 	queue->cells_addr = opened->cells_addr;
@@ -159,21 +168,34 @@ static void connect_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_m
 
 /* It would fail with the one in use, or is not where the stream is to go; and there is a NIC for a
  * better one. */
-static bool is_next_misplaced(struct ha_ibgda_sender *sender, uint64_t now_ns)
+static bool is_next_misplaced(const struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	const uint32_t nic = next(sender)->nic, better = choose_nic(sender, now_ns);
+	const uint32_t nic = sender->slots[sender->next_slot].nic;
+	const uint32_t better = choose_nic(sender, now_ns);
 
-	return better != nic && better < sender->num_nics &&
+	return sender->phase == HA_IBGDA_RUNNING && better != nic && better < sender->num_nics &&
 	       (nic == ha_ibgda_sender_nic(sender) || is_due(sender, now_ns));
 }
 
-static void watch_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
+static bool prepare_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	if (sender->next != HA_IBGDA_NO_NEXT && sender->phase == HA_IBGDA_RUNNING &&
-	    is_next_misplaced(sender, now_ns))
-		drop_next(sender);
 	if (sender->next == HA_IBGDA_NO_NEXT)
-		ask_for_next(sender, now_ns);
+		return ask_for_next(sender, now_ns);
+	if (sender->next == HA_IBGDA_NEXT_SPOILT || is_next_misplaced(sender, now_ns))
+		return drop_next(sender);
+	if (sender->next != HA_IBGDA_NEXT_ANSWERED)
+		return false;
+	connect_next(sender, now_ns);
+	return true;
+}
+
+/* Of those that were fenced. */
+static bool clear_up(struct ha_ibgda_sender *sender)
+{
+	for (unsigned int n = 0; n < HA_IBGDA_QUEUES; n++)
+		if (ha_ibgda_pair_is_fenced(&sender->slots[n].pair))
+			return ha_ibgda_pair_close(&sender->slots[n].pair);
+	return false;
 }
 
 /* ---- whether the NIC that it is to go to is well ------------------------------------------- */
@@ -181,6 +203,7 @@ static void watch_next(struct ha_ibgda_sender *sender, uint64_t now_ns)
 /* The NIC to go to is not well: it has to be from now on. */
 static void put_off(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
+	ha_ibgda_probe_abandon(&sender->probe);
 	sender->proved = UINT32_MAX;
 	sender->due_ns = now_ns + (sender->hold_ns ? sender->hold_ns : BAD_NS);
 }
@@ -200,32 +223,44 @@ static void begin_probe(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	say(sender, &message);
 }
 
-static void end_probe(struct ha_ibgda_sender *sender)
+/* False: the device refuses it. */
+static bool end_probe(struct ha_ibgda_sender *sender)
 {
-	if (sender->probe.state != HA_IBGDA_NO_PROBE && ha_ibgda_probe_end(&sender->probe))
-		ask_to_close(sender, sender->probe.number);
+	if (!ha_ibgda_probe_end(&sender->probe))
+		return false;
+	ask_to_close(sender, sender->probe.number);
+	return true;
 }
 
-static void watch_probe(struct ha_ibgda_sender *sender, uint64_t now_ns)
+static bool look_at_probe(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	struct ha_ibgda_probe *probe = &sender->probe;
 
-	if (!is_time(sender, now_ns) || probe->nic != sender->wanted) {
-		end_probe(sender); /* it is asked for no more */
-		probe->nic = sender->wanted;
-	} else if (probe->state == HA_IBGDA_NO_PROBE) {
-		if (!is_due(sender, now_ns))
-			begin_probe(sender, now_ns);
-	} else {
-		ha_ibgda_probe_look(probe, now_ns);
-		if (probe->state == HA_IBGDA_PROBE_CAME)
-			sender->proved = probe->nic;
-		else if (probe->state == HA_IBGDA_PROBE_FAILED)
-			put_off(sender, now_ns);
-		else
-			return;
-		end_probe(sender);
-	}
+	ha_ibgda_probe_look(probe, now_ns);
+	if (probe->state == HA_IBGDA_PROBE_CAME)
+		sender->proved = probe->nic;
+	else if (probe->state == HA_IBGDA_PROBE_FAILED)
+		put_off(sender, now_ns);
+	else
+		return false;
+	return end_probe(sender);
+}
+
+static bool watch_probe(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	struct ha_ibgda_probe *probe = &sender->probe;
+	const bool is_asked_for = sender->phase == HA_IBGDA_RUNNING && is_time(sender, now_ns) &&
+				  probe->nic == sender->wanted;
+
+	if (probe->state != HA_IBGDA_NO_PROBE && is_asked_for)
+		return look_at_probe(sender, now_ns);
+	if (probe->state != HA_IBGDA_NO_PROBE)
+		return end_probe(sender);
+	probe->nic = sender->wanted;
+	if (!is_asked_for || is_due(sender, now_ns))
+		return false;
+	begin_probe(sender, now_ns);
+	return true;
 }
 
 /* ---- what it hears --------------------------------------------------------------------------- */
@@ -249,12 +284,12 @@ static void hear_of_next(struct ha_ibgda_sender *sender, const struct ha_ibgda_m
 	if (sender->next != HA_IBGDA_NEXT_ASKED || message->pair != next(sender)->number)
 		return;
 	if (message->kind == HA_IBGDA_OPENED) {
-		connect_next(sender, message, now_ns);
+		sender->opened = *message;
+		sender->next = HA_IBGDA_NEXT_ANSWERED;
 		return;
 	}
-	sender->bad_ns[next(sender)->nic] = now_ns + BAD_NS;
-	if (ha_ibgda_pair_close(&next(sender)->pair))
-		sender->next = HA_IBGDA_NO_NEXT;
+	refuses(sender, next(sender)->nic, now_ns);
+	sender->next = HA_IBGDA_NEXT_SPOILT;
 }
 
 static void hear(struct ha_ibgda_sender *sender, uint64_t now_ns)
@@ -316,7 +351,7 @@ static bool take_suspicions(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	if (sender->wanted < sender->num_nics && suspected >> sender->wanted & 1)
 		put_off(sender, now_ns);
 	if (sender->next != HA_IBGDA_NO_NEXT && suspected >> next(sender)->nic & 1)
-		drop_next(sender);
+		sender->next = HA_IBGDA_NEXT_SPOILT;
 	return suspected >> current(sender)->nic & 1;
 }
 
@@ -324,6 +359,7 @@ static void begin_to_close(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	if (!sender->outage_since_ns)
 		sender->outage_since_ns = now_ns; /* the other end may say nothing any more */
+	sender->leaves_ns = now_ns;
 	sender->phase = HA_IBGDA_CLOSING;
 	sender->is_closed = sender->has_verdict = false;
 	ask_to_close(sender, current(sender)->number);
@@ -338,12 +374,11 @@ static void fail_over(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	if (current(sender)->nic == sender->wanted)
 		put_off_longer(sender, now_ns);
 	begin_to_close(sender, now_ns);
-	end_probe(sender); /* threads wait for what was asked before */
+	ha_ibgda_probe_abandon(&sender->probe);
 }
 
 static void starting(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	watch_next(sender, now_ns);
 	if (sender->next != HA_IBGDA_NEXT_READY)
 		return;
 	sender->next = HA_IBGDA_NO_NEXT;
@@ -379,8 +414,6 @@ static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 		fail_over(sender, now_ns);
 		return;
 	}
-	watch_probe(sender, now_ns);
-	watch_next(sender, now_ns);
 	if (!is_due(sender, now_ns) || sender->next != HA_IBGDA_NEXT_READY ||
 	    next(sender)->nic != sender->wanted)
 		return;
@@ -430,9 +463,8 @@ static bool judge(struct ha_ibgda_sender *sender)
 static void closing(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	(void)take_suspicions(sender, now_ns);
-	watch_next(sender, now_ns);
 	if (!sender->is_closed)
-		sender->is_closed = ha_ibgda_pair_close(&current(sender)->pair);
+		sender->is_closed = ha_ibgda_pair_fence(&current(sender)->pair);
 	if (!sender->is_closed || !sender->has_verdict)
 		return;
 	if (sender->is_planned && !sender->verdict.is_flushed) {
@@ -448,7 +480,6 @@ static void closing(struct ha_ibgda_sender *sender, uint64_t now_ns)
 static void opening(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	(void)take_suspicions(sender, now_ns);
-	watch_next(sender, now_ns);
 	if (sender->next != HA_IBGDA_NEXT_READY)
 		return;
 	sender->next = HA_IBGDA_NO_NEXT;
@@ -497,6 +528,25 @@ void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns)
 	if (sender->phase != HA_IBGDA_ENDED)
 		hear(sender, now_ns);
 	steps[sender->phase](sender, now_ns);
+}
+
+bool ha_ibgda_sender_prepare(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	if (sender->phase == HA_IBGDA_DRAINING || sender->phase == HA_IBGDA_ENDED)
+		return false;
+	return prepare_next(sender, now_ns) || watch_probe(sender, now_ns) || clear_up(sender);
+}
+
+bool ha_ibgda_sender_leaves(const struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	return (sender->phase == HA_IBGDA_CLOSING || sender->phase == HA_IBGDA_OPENING) &&
+	       sender->next == HA_IBGDA_NEXT_READY && now_ns < sender->leaves_ns + LEAVE_NS;
+}
+
+bool ha_ibgda_sender_is_stranded(const struct ha_ibgda_sender *sender)
+{
+	return sender->phase != HA_IBGDA_RUNNING && sender->phase != HA_IBGDA_ENDED &&
+	       sender->next != HA_IBGDA_NEXT_READY;
 }
 
 void ha_ibgda_sender_close(struct ha_ibgda_sender *sender)

@@ -3,7 +3,9 @@
  * The end of a stream where threads of a GPU put: the host's thread that watches over its queue
  * pairs. It has the next one connected before it is needed; when the one in use fails it closes the
  * gate, destroys it, has the other end destroy its own and say what has come, writes again what has
- * not, and opens the gate there (docs/ibgda.md). One thread, but where said otherwise.
+ * not, and opens the gate there (docs/ibgda.md). What threads wait for is one function, what they
+ * do not wait for another one, so that a host of many streams does the first for all of them before
+ * the second. One thread, but where said otherwise.
  */
 #ifndef HA_IBGDA_SENDER_H
 #define HA_IBGDA_SENDER_H
@@ -29,8 +31,10 @@ enum ha_ibgda_phase {
 
 enum ha_ibgda_next {
 	HA_IBGDA_NO_NEXT,
-	HA_IBGDA_NEXT_ASKED, /* the other end makes its own */
+	HA_IBGDA_NEXT_ASKED,	/* the other end makes its own */
+	HA_IBGDA_NEXT_ANSWERED, /* to be connected */
 	HA_IBGDA_NEXT_READY,
+	HA_IBGDA_NEXT_SPOILT, /* its NIC has failed, or it cannot be made: to be destroyed */
 };
 
 struct ha_ibgda_settings {
@@ -61,7 +65,8 @@ struct ha_ibgda_sender {
 	struct ha_ibgda_host host;
 	struct ha_ibgda_slot slots[HA_IBGDA_QUEUES];
 	enum ha_ibgda_next next;
-	uint32_t next_slot, numbers; /* pairs that were ever asked for */
+	uint32_t next_slot, numbers;	/* pairs that were ever asked for */
+	struct ha_ibgda_message opened; /* what was answered */
 	uint32_t wanted; /* NIC that an operator wants, or that it goes back to; >= num_nics: any */
 	uint64_t due_ns; /* it does not go there before, */
 	uint32_t proved; /* and only if this is that NIC: a probe has come through */
@@ -70,6 +75,7 @@ struct ha_ibgda_sender {
 	    hold_ns; /* that the NIC is to be well for; doubled each time that this was too short */
 	uint64_t since_ns;	 /* the gate is open where it is */
 	uint64_t drain_until_ns; /* as planned; then it fails over */
+	uint64_t leaves_ns;	 /* it has closed what it used then */
 	uint64_t bad_ns[4];	 /* NICs are not asked until then */
 	uint32_t suspected;	 /* NICs, a bit of each; any thread sets them */
 	bool must_leave;	 /* the one in use has failed */
@@ -84,8 +90,15 @@ struct ha_ibgda_sender {
 void ha_ibgda_sender_open(struct ha_ibgda_sender *sender, const struct ha_ibgda_nic *nics,
 			  unsigned int num_nics, struct ha_ibgda_channel channel,
 			  const struct ha_ibgda_settings *settings);
-/* Looks at everything once; waits for nothing but verbs. */
+/* Looks once at everything that threads may wait for; waits for nothing but the fence. */
 void ha_ibgda_sender_step(struct ha_ibgda_sender *sender, uint64_t now_ns);
+/* One thing that is not: the next queue pair, a probe, the rest of what was left. Waits for verbs.
+ * False: there was none. */
+bool ha_ibgda_sender_prepare(struct ha_ibgda_sender *sender, uint64_t now_ns);
+/* It is on its way to a queue pair that is ready. */
+bool ha_ibgda_sender_leaves(const struct ha_ibgda_sender *sender, uint64_t now_ns);
+/* Threads wait for what is to be prepared. */
+bool ha_ibgda_sender_is_stranded(const struct ha_ibgda_sender *sender);
 /* A NIC, or what is behind it, has failed: an event says so. Any thread. */
 void ha_ibgda_sender_suspect(struct ha_ibgda_sender *sender, uint32_t nic);
 /* The stream is to go over that NIC, as soon as a probe has come through there. */

@@ -37,8 +37,7 @@ static void make_nic(struct ha_ibgda_nic *nic, struct ibv_context *context)
 					 .mtu = port.active_mtu,
 					 .link_layer = port.link_layer};
 	assert_int_equal(ibv_query_gid(context, 1, GID_INDEX, &nic->own.gid), 0);
-	nic->pd = ibv_alloc_pd(context);
-	assert_non_null(nic->pd);
+	assert_int_equal(ha_ibgda_nic_open(nic), 0);
 	assert_int_equal(fcntl(context->async_fd, F_SETFL, O_NONBLOCK), 0);
 }
 
@@ -72,7 +71,7 @@ void stream_end_give(struct stream_end *end)
 	for (unsigned int n = 0; n < END_NICS; n++) {
 		(void)ha_ibgda_nic_has_failed(&end->nics[n]);
 		stream_end_forget(end, n);
-		assert_int_equal(ibv_dealloc_pd(end->nics[n].pd), 0);
+		assert_int_equal(ha_ibgda_nic_close(&end->nics[n]), 0);
 		assert_int_equal(ibv_close_device(end->nics[n].context), 0);
 	}
 }

@@ -123,6 +123,7 @@ static void *sending_host(void *unused)
 			ha_ibgda_sender_suspect(&w.sender, n);
 		}
 		ha_ibgda_sender_step(&w.sender, now_ns());
+		(void)ha_ibgda_sender_prepare(&w.sender, now_ns());
 		show();
 		measure(&given_then);
 		sched_yield();
@@ -138,6 +139,7 @@ static void *receiving_host(void *unused)
 			if (ha_ibgda_nic_has_failed(&w.b.nics[n]))
 				ha_ibgda_receiver_suspect(&w.receiver, n);
 		ha_ibgda_receiver_step(&w.receiver, now_ns());
+		(void)ha_ibgda_receiver_prepare(&w.receiver);
 		sched_yield();
 	}
 	return NULL;

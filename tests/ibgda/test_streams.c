@@ -3,7 +3,8 @@
  * Many streams at a time over queue pairs of a stepped fabric, in virtual time: each has a thread
  * that runs the code for GPUs, and a host at both ends, which share the NICs. What most of them use
  * is cut, in four ways in turn, until all have gone elsewhere; then it heals, and the other one is
- * cut. Sums are exact, and who sees a signal has its put.
+ * cut. Sums are exact, and who sees a signal has its put. And where each host has one thread for
+ * all of its ends, which waits for each command of a NIC: how soon the first payload comes.
  *
  *     stepped_ibgda_streams [CUTS SIGNALS]
  */
@@ -15,6 +16,9 @@ static void yield(const char *where);
 
 #include "ends.h"
 
+#include "base/clock.h"
+#include "ibgda/end.h"
+#include "ibgda/monitor.h"
 #include "nccl_ha/ibgda.cuh"
 
 #include <simverbs/mlx5.h>
@@ -35,7 +39,14 @@ static void yield(const char *where);
 #define LEFT_MOST   3u	      /* queues of a stream that were left and are not free yet */
 #define STEP_NS	    1000u     /* of the fabric, at most */
 /* From a port that goes down to the first payload over another one, of 99 in 100 streams. */
-#define FIRST_NS_MOST (10u * MS)
+#define FIRST_NS_MOST	   (10u * MS)
+#define FIRST_NS_MOST_MANY (30u * MS) /* of many streams whose hosts wait for each command */
+#define FIRST_NS_MOST_BESIDE                                                                       \
+	(22u * MS) /* ... of those that have a backup, where others have none */
+#define FIRST_NS_MOST_AGAIN (200u * MS) /* ... of those that have no backup, which take 2.6 ms */
+#define SOON_NS		    (100u * MS) /* some have a backup again by then, and some have not */
+#define ROUND_NS	    100000u	/* between two rounds of a host's thread */
+#define FEW_STREAMS	    8u
 
 /* One way between two hosts. */
 struct line {
@@ -47,7 +58,16 @@ struct line_end {
 	struct line *out, *in;
 };
 
+/* A host's thread: waits for commands, and a tenth of a millisecond between two rounds. */
+struct host {
+	ucontext_t thread;
+	struct ha_list ends;
+	struct stream_end *nics;
+	uint64_t until_ns;
+};
+
 struct stream {
+	struct ha_ibgda_end watched[2];
 	struct ha_ibgda_sender sender;
 	struct ha_ibgda_receiver receiver;
 	struct line lines[2];
@@ -59,18 +79,25 @@ struct stream {
 	uint32_t generation;  /* when its port went down */
 	uint64_t first_floor; /* its signal when it was in the next one; 0: not yet */
 	bool is_awaited;      /* its first payload there */
+	bool had_backup;      /* then */
 };
 
 static struct {
 	struct stream streams[STREAMS];
+	unsigned int num_streams;
 	struct stream_end a, b;
+	struct host hosts[2]; /* where they have threads */
+	bool have_threads;
+	unsigned int host; /* whose turn it is */
 	ucontext_t scheduler;
 	unsigned int current;
 	uint64_t random, events, signals, goal;
 	unsigned int left_most;
 	uint64_t down_ns; /* when a port went down */
-	uint64_t *firsts; /* ns from then to a stream's first payload, */
-	size_t num_firsts;
+	struct firsts {
+		uint64_t *ns; /* from then to a stream's first payload */
+		size_t count;
+	} firsts[2]; /* of those that had no backup then; that had one */
 	const char *wrong;
 } w;
 
@@ -157,15 +184,13 @@ static void thread_runs(void)
 	swapcontext(&s->thread, &w.scheduler);
 }
 
-static void thread_begins(unsigned int number)
+static void context_makes(ucontext_t *context, char stack[STACK], void (*runs)(void))
 {
-	ucontext_t *context = &w.streams[number].thread;
-
 	getcontext(context);
-	context->uc_stack.ss_sp = stacks[number];
+	context->uc_stack.ss_sp = stack;
 	context->uc_stack.ss_size = STACK;
 	context->uc_link = NULL;
-	makecontext(context, thread_runs, 0);
+	makecontext(context, runs, 0);
 }
 
 /* ---- the world ------------------------------------------------------------------------------- */
@@ -176,6 +201,10 @@ static void stream_begins(unsigned int number)
 						   .outage_ns = (uint64_t)OUTAGE_MS * MS};
 	struct stream *s = &w.streams[number];
 
+	s->watched[0].sender = &s->sender;
+	s->watched[1].receiver = &s->receiver;
+	for (unsigned int n = 0; n < 2; n++)
+		ha_list_push_back(&w.hosts[n].ends, &s->watched[n].in_context);
 	s->ends[0] = (struct line_end){&s->lines[0], &s->lines[1]};
 	s->ends[1] = (struct line_end){&s->lines[1], &s->lines[0]};
 	assert_true(ha_ibgda_receiver_open(&s->receiver, w.b.nics, END_NICS,
@@ -183,22 +212,27 @@ static void stream_begins(unsigned int number)
 					   NULL));
 	ha_ibgda_sender_open(&s->sender, w.a.nics, END_NICS,
 			     (struct ha_ibgda_channel){&s->ends[0], says, hears}, &settings);
-	thread_begins(number);
+	context_makes(&s->thread, stacks[number], thread_runs);
 }
 
-static void begin(void)
+static void begin(unsigned int num_streams)
 {
 	const struct sv_stepped_opts fabric = {.rails = END_NICS, .seed = 1};
 
 	memset(&w, 0, sizeof(w));
 	w.random = 1;
+	w.num_streams = num_streams;
 	w.goal = UINT64_MAX;
 	assert_int_equal(sv_stepped_open(&fabric), 0);
 	stream_end_make(&w.a, (struct ibv_context *[]){open_rail(0, 0), open_rail(0, 1)}, w.streams,
 			sizeof(w.streams), 8, 2);
 	stream_end_make(&w.b, (struct ibv_context *[]){open_rail(1, 0), open_rail(1, 1)}, w.streams,
 			sizeof(w.streams), 8, 2);
-	for (unsigned int n = 0; n < STREAMS; n++)
+	w.hosts[0].nics = &w.a;
+	w.hosts[1].nics = &w.b;
+	for (unsigned int n = 0; n < 2; n++)
+		ha_list_init(&w.hosts[n].ends);
+	for (unsigned int n = 0; n < num_streams; n++)
 		stream_begins(n);
 }
 
@@ -210,7 +244,7 @@ static void end(void)
 		sv_direct_mistakes(w.a.nics[n].context, &m);
 		assert_int_equal(m.stale + m.malformed + m.without_record + m.overrun, 0);
 	}
-	for (unsigned int n = 0; n < STREAMS; n++) {
+	for (unsigned int n = 0; n < w.num_streams; n++) {
 		ha_ibgda_sender_close(&w.streams[n].sender);
 		ha_ibgda_receiver_close(&w.streams[n].receiver);
 	}
@@ -237,7 +271,9 @@ static void look_at_first_payload(struct stream *s)
 	if (!s->first_floor) {
 		s->first_floor = 1 + s->seen;
 	} else if (s->seen >= s->first_floor) {
-		w.firsts[w.num_firsts++] = sv_stepped_now() - w.down_ns;
+		struct firsts *firsts = &w.firsts[s->had_backup];
+
+		firsts->ns[firsts->count++] = sv_stepped_now() - w.down_ns;
 		s->is_awaited = false;
 	}
 }
@@ -252,14 +288,21 @@ static void look_at_what_was_left(const struct stream *s)
 	w.left_most = left > w.left_most ? left : w.left_most;
 }
 
-static void hosts_step(struct stream *s)
+static void look_at_stream(struct stream *s)
 {
-	ha_ibgda_sender_step(&s->sender, sv_stepped_now());
-	ha_ibgda_receiver_step(&s->receiver, sv_stepped_now());
 	must(s->sender.phase != HA_IBGDA_ENDED && !s->receiver.fault, "a stream is over");
 	look_at_signal(s);
 	look_at_first_payload(s);
 	look_at_what_was_left(s);
+}
+
+static void hosts_step(struct stream *s)
+{
+	ha_ibgda_sender_step(&s->sender, sv_stepped_now());
+	(void)ha_ibgda_sender_prepare(&s->sender, sv_stepped_now());
+	ha_ibgda_receiver_step(&s->receiver, sv_stepped_now());
+	(void)ha_ibgda_receiver_prepare(&s->receiver);
+	look_at_stream(s);
 }
 
 static void watch_nics(void)
@@ -268,13 +311,78 @@ static void watch_nics(void)
 		const bool a = ha_ibgda_nic_has_failed(&w.a.nics[nic]);
 		const bool b = ha_ibgda_nic_has_failed(&w.b.nics[nic]);
 
-		for (unsigned int n = 0; n < STREAMS; n++) {
+		for (unsigned int n = 0; n < w.num_streams; n++) {
 			if (a)
 				ha_ibgda_sender_suspect(&w.streams[n].sender, nic);
 			if (b)
 				ha_ibgda_receiver_suspect(&w.streams[n].receiver, nic);
 		}
 	}
+}
+
+/* ---- hosts with a thread each ---------------------------------------------------------------- */
+
+static void host_sleeps(uint64_t ns)
+{
+	struct host *host = &w.hosts[w.host];
+
+	host->until_ns = sv_stepped_now() + ns;
+	swapcontext(&host->thread, &w.scheduler);
+}
+
+/* Of whichever end's: each waits for its own. */
+static void command_takes_time(const struct sv_wait_info *info, void *unused)
+{
+	(void)unused;
+	host_sleeps(info->wait_ns);
+}
+
+static void host_runs(void)
+{
+	struct host *host = &w.hosts[w.host];
+
+	for (;;) {
+		for (unsigned int nic = 0; nic < END_NICS; nic++)
+			if (ha_ibgda_nic_has_failed(&host->nics->nics[nic]))
+				ha_ibgda_monitor_suspect(&host->ends, nic);
+		ha_ibgda_monitor_round(&host->ends);
+		host_sleeps(ROUND_NS);
+	}
+}
+
+/* Commands as a ConnectX's, or such that take no time. */
+static void hosts_begin(bool is_slow)
+{
+	static char host_stacks[2][STACK];
+	char why[200];
+
+	w.have_threads = true;
+	ha_clock_set_source(sv_stepped_now);
+	sv_stepped_on_wait(command_takes_time, NULL);
+	if (is_slow)
+		assert_int_equal(sv_stepped_fault_add("wait=1ms verb=create_qp\n"
+						      "wait=1ms verb=create_cq\n"
+						      "wait=200us verb=modify_qp\n"
+						      "wait=200us verb=destroy_qp",
+						      why, sizeof(why)),
+				 0);
+	for (unsigned int n = 0; n < 2; n++)
+		context_makes(&w.hosts[n].thread, host_stacks[n], host_runs);
+}
+
+static void hosts_end(void)
+{
+	sv_stepped_on_wait(NULL, NULL);
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	ha_clock_set_source(NULL);
+}
+
+static void hosts_run(struct stream *s)
+{
+	for (w.host = 0; w.host < 2; w.host++)
+		if (sv_stepped_now() >= w.hosts[w.host].until_ns)
+			swapcontext(&w.scheduler, &w.hosts[w.host].thread);
+	look_at_stream(s);
 }
 
 /* The next event; but time does not run ahead of hosts, who look at each stream some three times a
@@ -292,13 +400,16 @@ static void fabric_steps(void)
 
 static void event(void)
 {
-	struct stream *s = &w.streams[w.current = some(STREAMS)];
+	struct stream *s = &w.streams[w.current = some(w.num_streams)];
 
-	if (w.events++ % 256 == 0)
+	if (w.events++ % 256 == 0 && !w.have_threads)
 		watch_nics();
 	switch (some(8)) {
 	case 0:
-		hosts_step(s);
+		if (w.have_threads)
+			hosts_run(s);
+		else
+			hosts_step(s);
 		return;
 	case 1:
 	case 2:
@@ -318,7 +429,7 @@ static void until_signals(uint64_t count)
 
 static bool have_all_left(uint32_t rail)
 {
-	for (unsigned int n = 0; n < STREAMS; n++)
+	for (unsigned int n = 0; n < w.num_streams; n++)
 		if (w.streams[n].sender.phase != HA_IBGDA_RUNNING ||
 		    ha_ibgda_sender_nic(&w.streams[n].sender) == rail)
 			return false;
@@ -335,19 +446,28 @@ static void sets(unsigned int kind, uint32_t rail, bool is_up)
 		sv_stepped_cut(rail, !is_up);
 }
 
+static bool has_backup(const struct stream *s)
+{
+	const struct ha_ibgda_sender *sender = &s->sender;
+
+	return sender->phase == HA_IBGDA_RUNNING && sender->next == HA_IBGDA_NEXT_READY &&
+	       sender->slots[sender->next_slot].nic != ha_ibgda_sender_nic(sender);
+}
+
 static void await_first_payloads(void)
 {
 	w.down_ns = sv_stepped_now();
-	for (unsigned int n = 0; n < STREAMS; n++) {
+	for (unsigned int n = 0; n < w.num_streams; n++) {
 		w.streams[n].generation = w.streams[n].sender.host.generation;
 		w.streams[n].first_floor = 0;
 		w.streams[n].is_awaited = true;
+		w.streams[n].had_backup = has_backup(&w.streams[n]);
 	}
 }
 
 static bool is_a_first_payload_awaited(void)
 {
-	for (unsigned int n = 0; n < STREAMS; n++)
+	for (unsigned int n = 0; n < w.num_streams; n++)
 		if (w.streams[n].is_awaited)
 			return true;
 	return false;
@@ -355,11 +475,8 @@ static bool is_a_first_payload_awaited(void)
 
 static bool have_all_a_backup(void)
 {
-	for (unsigned int n = 0; n < STREAMS; n++)
-		if (w.streams[n].sender.phase != HA_IBGDA_RUNNING ||
-		    w.streams[n].sender.next != HA_IBGDA_NEXT_READY ||
-		    w.streams[n].sender.slots[w.streams[n].sender.next_slot].nic ==
-			ha_ibgda_sender_nic(&w.streams[n].sender))
+	for (unsigned int n = 0; n < w.num_streams; n++)
+		if (!has_backup(&w.streams[n]))
 			return false;
 	return true;
 }
@@ -378,7 +495,7 @@ static void cut(unsigned int number)
 		event();
 	must(!is_timed || have_all_a_backup(), "a stream has no backup");
 	if (kind == 3)
-		for (unsigned int n = 0; n < STREAMS; n++)
+		for (unsigned int n = 0; n < w.num_streams; n++)
 			ha_ibgda_sender_suspect(&w.streams[n].sender, rail);
 	else
 		sets(kind, rail, false);
@@ -395,7 +512,7 @@ static void cut(unsigned int number)
 
 static bool have_all_ended(void)
 {
-	for (unsigned int n = 0; n < STREAMS; n++)
+	for (unsigned int n = 0; n < w.num_streams; n++)
 		if (!w.streams[n].has_ended || w.streams[n].seen != w.streams[n].sum)
 			return false;
 	return true;
@@ -408,17 +525,33 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void first_payloads_come_soon(void)
+static void begin_to_measure(unsigned int most_cuts)
 {
-	const size_t p99 = w.num_firsts - 1 - w.num_firsts / 100;
+	for (unsigned int n = 0; n < 2; n++) {
+		w.firsts[n].ns = calloc((size_t)w.num_streams * most_cuts, sizeof(uint64_t));
+		assert_non_null(w.firsts[n].ns);
+	}
+}
 
-	assert_true(w.num_firsts >= (size_t)STREAMS * (cuts / 4));
-	qsort(w.firsts, w.num_firsts, sizeof(*w.firsts), compare);
-	printf(
-	    "first payload after a port went down: median %.2f ms, p99 %.2f, last %.2f (of %zu)\n",
-	    (double)w.firsts[w.num_firsts / 2] / MS, (double)w.firsts[p99] / MS,
-	    (double)w.firsts[w.num_firsts - 1] / MS, w.num_firsts);
-	assert_true(w.firsts[p99] < FIRST_NS_MOST);
+static void end_to_measure(void)
+{
+	for (unsigned int n = 0; n < 2; n++)
+		free(w.firsts[n].ns);
+}
+
+static void first_payloads_came_soon(bool had_backup, size_t least, uint64_t most_ns)
+{
+	const struct firsts *firsts = &w.firsts[had_backup];
+	const size_t p99 = firsts->count - 1 - firsts->count / 100;
+
+	assert_true(firsts->count >= least);
+	qsort(firsts->ns, firsts->count, sizeof(uint64_t), compare);
+	printf("first payload after a port went down, %s a backup: median %.2f ms, p99 %.2f, last "
+	       "%.2f (of %zu)\n",
+	       had_backup ? "with" : "without", (double)firsts->ns[firsts->count / 2] / MS,
+	       (double)firsts->ns[p99] / MS, (double)firsts->ns[firsts->count - 1] / MS,
+	       firsts->count);
+	assert_true(firsts->ns[p99] < most_ns);
 }
 
 static void sums_of_many_streams_are_exact_over_many_cuts(void **state)
@@ -427,9 +560,8 @@ static void sums_of_many_streams_are_exact_over_many_cuts(void **state)
 	uint64_t all = 0;
 
 	(void)state;
-	begin();
-	w.firsts = calloc((size_t)STREAMS * cuts, sizeof(*w.firsts));
-	assert_non_null(w.firsts);
+	begin(STREAMS);
+	begin_to_measure(cuts);
 	for (unsigned int number = 0; number < cuts && !w.wrong; number++) {
 		until_signals(signals * (number + 1) / (cuts + 1));
 		cut(number);
@@ -440,7 +572,7 @@ static void sums_of_many_streams_are_exact_over_many_cuts(void **state)
 	     !have_all_ended() && w.events < latest && !w.wrong;)
 		event();
 	must(have_all_ended(), "somebody waits for ever");
-	for (unsigned int n = 0; n < STREAMS; n++) {
+	for (unsigned int n = 0; n < w.num_streams; n++) {
 		struct stream *s = &w.streams[n];
 
 		must(ha_ibgda_receiver_signal(&s->receiver, 0) == s->sum && s->target == s->sum,
@@ -458,8 +590,85 @@ static void sums_of_many_streams_are_exact_over_many_cuts(void **state)
 	       failovers, (unsigned long long)all, (unsigned long long)(sv_stepped_now() / MS));
 	printf("%u queues left at most\n", w.left_most);
 	assert_in_range(w.left_most, 1, LEFT_MOST);
-	first_payloads_come_soon();
-	free(w.firsts);
+	first_payloads_came_soon(true, (size_t)STREAMS * (cuts / 4), FIRST_NS_MOST);
+	end_to_measure();
+	end();
+}
+
+/* The NIC that all use: of one end, and of the other one. */
+static void port_goes_down(unsigned int number)
+{
+	const uint32_t rail = ha_ibgda_sender_nic(&w.streams[0].sender);
+	const uint64_t latest = w.events + EVENTS_MOST;
+
+	sets(number % 2, rail, false);
+	await_first_payloads();
+	while ((!have_all_left(rail) || is_a_first_payload_awaited()) && w.events < latest &&
+	       !w.wrong)
+		event();
+	must(!is_a_first_payload_awaited(), "nothing comes over the other NIC");
+	sets(number % 2, rail, true);
+}
+
+static void until_all_have_a_backup(void)
+{
+	for (const uint64_t latest = w.events + EVENTS_MOST;
+	     !have_all_a_backup() && w.events < latest && !w.wrong;)
+		event();
+	must(have_all_a_backup(), "a stream has no backup");
+}
+
+static void ports_of_hosts_begin(unsigned int num_streams, bool is_slow)
+{
+	begin(num_streams);
+	begin_to_measure(2);
+	hosts_begin(is_slow);
+	until_all_have_a_backup();
+	port_goes_down(0);
+}
+
+static void ports_of_hosts_end(void)
+{
+	hosts_end();
+	if (w.wrong)
+		fail_msg("%s, after %llu events", w.wrong, (unsigned long long)w.events);
+}
+
+static void streams_with_a_backup_leave_in(unsigned int num_streams, bool is_slow, uint64_t most_ns)
+{
+	ports_of_hosts_begin(num_streams, is_slow);
+	until_all_have_a_backup();
+	port_goes_down(1);
+	ports_of_hosts_end();
+	printf("%u streams, commands %s: ", num_streams,
+	       is_slow ? "as a ConnectX's" : "that take no time");
+	first_payloads_came_soon(true, 2 * num_streams, most_ns);
+	end_to_measure();
+	end();
+}
+
+static void streams_leave_a_port_in_time_also_where_commands_take_it(void **state)
+{
+	(void)state;
+	streams_with_a_backup_leave_in(STREAMS, false, FIRST_NS_MOST);
+	streams_with_a_backup_leave_in(FEW_STREAMS, true, FIRST_NS_MOST);
+	streams_with_a_backup_leave_in(STREAMS, true, FIRST_NS_MOST_MANY);
+}
+
+/* Who has one does not wait for those whose backup is made. */
+static void streams_with_a_backup_do_not_wait_for_those_without(void **state)
+{
+	(void)state;
+	ports_of_hosts_begin(STREAMS, true);
+	for (const uint64_t until_ns = sv_stepped_now() + SOON_NS;
+	     sv_stepped_now() < until_ns && !w.wrong;)
+		event();
+	w.firsts[true].count = 0;
+	port_goes_down(1);
+	ports_of_hosts_end();
+	first_payloads_came_soon(true, 8, FIRST_NS_MOST_BESIDE);
+	first_payloads_came_soon(false, 8, FIRST_NS_MOST_AGAIN);
+	end_to_measure();
 	end();
 }
 
@@ -467,6 +676,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(sums_of_many_streams_are_exact_over_many_cuts),
+	    cmocka_unit_test(streams_leave_a_port_in_time_also_where_commands_take_it),
+	    cmocka_unit_test(streams_with_a_backup_do_not_wait_for_those_without),
 	};
 
 	if (argc > 2) {
