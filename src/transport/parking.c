@@ -97,15 +97,26 @@ static void park(struct ha_parking *parking, uint64_t now_ns)
 	else
 		parking->parked_ms = longer_ms < PARKED_MOST_MS ? longer_ms : PARKED_MOST_MS;
 	parking->state = HA_PARKING_PARKED;
+	parking->parked = parking->slot;
 	parking->due_ns = now_ns + parking->parked_ms * HA_NS_PER_MS;
+	parking->without_ns = 0;
+	parking->broken = false;
+}
+
+/* For so long nothing is tried, after what that has cost. */
+static uint64_t cost_ns(const struct ha_parking *parking)
+{
+	return TRY_AGAIN_COST * parking->without_ns;
 }
 
 static void rest(struct ha_parking *parking, uint64_t now_ns)
 {
-	const uint64_t cost_ns = TRY_AGAIN_COST * parking->without_ns;
+	const uint64_t least_ns = cost_ns(parking);
 
 	parking->parked_ms = 0;
-	parking->due_ns = now_ns + (cost_ns > TRY_AGAIN_NS ? cost_ns : TRY_AGAIN_NS);
+	parking->due_ns = now_ns + (least_ns > TRY_AGAIN_NS ? least_ns : TRY_AGAIN_NS);
+	parking->without_ns = 0;
+	parking->broken = false;
 }
 
 /* The next one of those that were not tried; when all were, they rest. */
@@ -138,10 +149,8 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 	switch ((enum ha_parking_state)parking->state) {
 	case HA_PARKING_REST:
 	case HA_PARKING_PARKED:
-		if (now_ns >= parking->due_ns && (slots & (slots - 1)) != 0) {
+		if (now_ns >= parking->due_ns && (slots & (slots - 1)) != 0)
 			measure(parking, HA_PARKING_TOGETHER, ha_balance_pending(balance));
-			parking->without_ns = 0;
-		}
 		return false;
 	case HA_PARKING_TOGETHER:
 		if (!measured(parking))
@@ -188,17 +197,22 @@ void ha_parking_lost(struct ha_parking *parking, unsigned slot)
 
 void ha_parking_stop(struct ha_parking *parking)
 {
-	if (parking->state == HA_PARKING_REST || parking->state == HA_PARKING_PARKED)
+	const enum ha_parking_state state = (enum ha_parking_state)parking->state;
+
+	if (state == HA_PARKING_REST || state == HA_PARKING_PARKED)
 		return;
-	*parking = (struct ha_parking){.parked_ms = parking->parked_ms};
+	measure(parking, parking->parked_ms ? HA_PARKING_PARKED : HA_PARKING_REST, 0);
+	parking->slot = parking->parked;
+	parking->due_ns = parking->since_ns;
+	parking->broken = !parking->broken;
+	if (parking->broken)
+		return;
+	parking->due_ns +=
+	    parking->parked_ms ? parking->parked_ms * HA_NS_PER_MS : cost_ns(parking);
+	parking->without_ns = 0;
 }
 
-struct ha_parking ha_parking_from(bool parked, unsigned slot, uint64_t due_ns, uint32_t parked_ms)
+void ha_parking_goes_over(struct ha_parking *parking, unsigned slot)
 {
-	return (struct ha_parking){
-	    .state = parked ? HA_PARKING_PARKED : HA_PARKING_REST,
-	    .slot = (uint8_t)slot,
-	    .due_ns = due_ns,
-	    .parked_ms = parked_ms,
-	};
+	parking->slot = parking->parked = (uint8_t)slot;
 }

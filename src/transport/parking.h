@@ -17,6 +17,10 @@
  *			   +--(due)-- PARKED <---+ (better, twice)
  *
  * Time counts only while something is under way: how much a program sends is no matter.
+ *
+ * Who tries may have to stop in the middle. Then it is tried again at once; where that comes to no
+ * end, either, what was before stays: what is parked for as long again, and else a hundred times as
+ * long as rails were left out. Otherwise they would be, again and again, to no end.
  */
 #ifndef HA_TRANSPORT_PARKING_H
 #define HA_TRANSPORT_PARKING_H
@@ -40,11 +44,13 @@ struct ha_parking {
 	uint8_t slot;	/* ALONE, PARKED: that is left out; AGAIN: that was */
 	uint8_t tried;	/* mask of slots, without which it was no better */
 	uint8_t better; /* how often, without this one */
+	uint8_t parked; /* where parked_ms is not 0: the slot that was parked last */
 	bool settled;	/* of what is measured the beginning is over, which does not count */
+	bool broken;	/* the last try came to no end */
 	uint32_t stripes;
 	uint64_t bytes, busy_ns; /* of what is measured */
 	uint64_t under_way;	 /* bytes that were when it began */
-	uint64_t without_ns;	 /* in which one was left out, of this try of all */
+	uint64_t without_ns;	 /* in which one was left out, since they rested */
 	uint64_t since_ns;	 /* until when busy_ns counts */
 	double together, alone;	 /* bytes a nanosecond */
 	uint64_t due_ns;	 /* REST, PARKED */
@@ -72,10 +78,10 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 /* That slot has another path from now on, or none. */
 void ha_parking_lost(struct ha_parking *parking, unsigned slot);
 
-/* What is being tried is not measured to its end: it is due again. */
+/* What is being tried is not measured to its end: nothing is tried any more, until it is due. */
 void ha_parking_stop(struct ha_parking *parking);
 
-/* Goes on from what another sender had when it stopped: the slot was parked, or none was. */
-struct ha_parking ha_parking_from(bool parked, unsigned slot, uint64_t due_ns, uint32_t parked_ms);
+/* What another sender has stopped: here that which is parked, if one is, is on this slot. */
+void ha_parking_goes_over(struct ha_parking *parking, unsigned slot);
 
 #endif

@@ -184,7 +184,8 @@ void ha_rail_shares_visit(struct ha_comm *comm)
 	parking = &comm->send->parking;
 	if (ha_comm_error(comm) != HA_OK)
 		ha_parking_resign(parking);
-	look_ns = ha_parking_look(parking, ha_now_ns());
+	look_ns =
+	    ha_parking_look(parking, ha_balance_pending(&comm->send->balance) != 0, ha_now_ns());
 	comm->poller.due_ns = ha_earlier_ns(comm->poller.due_ns, look_ns);
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A leader makes way that has carried nothing for so long, while others did, so often: once says
+/* A leader makes way that has had nothing for so long, while others carried, so often: once says
  * little where all of them have just come to an end. */
 #define IDLE_NS	   (125 * HA_NS_PER_MS)
 #define IDLE_OFTEN 2
@@ -134,7 +134,8 @@ static bool take_over(struct ha_parking_sender *sender, unsigned slots, uint64_t
 		atomic_store_explicit(&shared->leader, NULL, memory_order_release);
 		return false;
 	}
-	sender->trial = ha_parking_from(left_out != 0, slot, shared->due_ns, shared->parked_ms);
+	sender->trial = shared->kept;
+	ha_parking_goes_over(&sender->trial, slot);
 	sender->idle = 0;
 	sender->look_ns = now_ns + IDLE_NS;
 	ha_parking_goes_on(&sender->trial, now_ns);
@@ -165,28 +166,28 @@ void ha_parking_resign(struct ha_parking_sender *sender)
 		return;
 	ha_parking_stop(&sender->trial);
 	publish(sender);
-	shared->due_ns = sender->trial.due_ns;
-	shared->parked_ms = sender->trial.parked_ms;
+	shared->kept = sender->trial;
 	atomic_store_explicit(&shared->leader, NULL, memory_order_release);
 }
 
-/* It has led for IDLE_NS, in which it carried something, or others did alone, or nobody. */
-static void judge(struct ha_parking_sender *sender)
+/* It has led for IDLE_NS, in which it carried something, or others did alone, or nobody. What takes
+ * longer is under way. */
+static void judge(struct ha_parking_sender *sender, bool under_way)
 {
 	const bool wanted = atomic_load_explicit(&sender->shared->wanted, memory_order_relaxed);
 
-	sender->idle = !sender->carried && wanted ? (uint8_t)(sender->idle + 1) : 0;
+	sender->idle = !sender->carried && !under_way && wanted ? (uint8_t)(sender->idle + 1) : 0;
 	atomic_store_explicit(&sender->shared->wanted, false, memory_order_relaxed);
 	sender->carried = false;
 }
 
-uint64_t ha_parking_look(struct ha_parking_sender *sender, uint64_t now_ns)
+uint64_t ha_parking_look(struct ha_parking_sender *sender, bool under_way, uint64_t now_ns)
 {
 	if (!leads(sender))
 		return 0;
 	if (now_ns < sender->look_ns)
 		return sender->look_ns;
-	judge(sender);
+	judge(sender, under_way);
 	sender->look_ns = now_ns + IDLE_NS;
 	if (sender->idle < IDLE_OFTEN)
 		return sender->look_ns;

@@ -31,11 +31,9 @@ struct ha_parking_sender;
 struct ha_shared_parking {
 	_Atomic(const struct ha_parking_sender *) leader; /* NULL: none. Changed by
 							     compare-and-swap, and by it itself */
-	atomic_uint left_out; /* a rail and 1 more; 0: none is. Written by the leader */
-	atomic_bool wanted;   /* another one has carried since the leader looked */
-	/* Between one leader and the next: what the next one goes on with. */
-	uint64_t due_ns;
-	uint32_t parked_ms;
+	atomic_uint left_out;	/* a rail and 1 more; 0: none is. Written by the leader */
+	atomic_bool wanted;	/* another one has carried since the leader looked */
+	struct ha_parking kept; /* between one leader and the next, which goes on with it */
 	/* Under the lock of all. */
 	struct ha_list link;
 	unsigned senders;
@@ -57,7 +55,7 @@ struct ha_parking_sender {
 	uint8_t rail_of_slot[HA_MAX_PATHS];
 	/* As the leader. */
 	bool carried;	  /* since it looked whether it should lead on */
-	uint8_t idle;	  /* how often in a row others had carried then, and it had not */
+	uint8_t idle;	  /* how often in a row others had carried then, and it had nothing */
 	uint64_t look_ns; /* when it does so next */
 };
 
@@ -108,7 +106,8 @@ void ha_parking_sender_begins(struct ha_parking_sender *sender);
 /* It will carry nothing any more, or not for long: another one may lead. */
 void ha_parking_resign(struct ha_parking_sender *sender);
 
-/* Now and then. When it is to be called again; 0: it does not lead. */
-uint64_t ha_parking_look(struct ha_parking_sender *sender, uint64_t now_ns);
+/* Now and then; whether something of it is under way. When it is to be called again; 0: it does not
+ * lead. */
+uint64_t ha_parking_look(struct ha_parking_sender *sender, bool under_way, uint64_t now_ns);
 
 #endif

@@ -326,6 +326,59 @@ static void one_rail_is_not_compared_with_none(void **state)
 	}
 }
 
+static void until_left_out(struct world *w, unsigned ms)
+{
+	while (carriers(w) == BOTH)
+		go_on(w, 1);
+	go_on(w, ms);
+	assert_int_equal(w->parking.state, HA_PARKING_ALONE);
+}
+
+/* At once, and then not for a hundred times as long as both tries had one left out. */
+static void a_try_that_comes_to_no_end_is_made_once_more(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 500);
+	for (unsigned again = 0; again < 2; again++) {
+		until_left_out(&w, 20);
+		ha_parking_stop(&w.parking);
+		assert_int_equal(carriers(&w), BOTH);
+		assert_int_equal(w.parking.state, HA_PARKING_REST);
+		assert_true(again == 1 || w.parking.due_ns <= w.now_ns);
+	}
+	go_on(&w, 100 * w.without_ms - 100);
+	assert_int_equal(w.parking.state, HA_PARKING_REST);
+	go_on(&w, 150);
+	assert_int_not_equal(w.parking.state, HA_PARKING_REST);
+}
+
+/* It was not found to have become better. */
+static void what_is_parked_stays_so_when_a_try_comes_to_no_end(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, 1000, 2000);
+	while (w.parked == 0)
+		go_on(&w, 1);
+	for (unsigned again = 0; again < 2; again++) {
+		while (carriers(&w) != BOTH)
+			go_on(&w, 1);
+		go_on(&w, 10);
+		ha_parking_stop(&w.parking);
+		assert_int_equal(carriers(&w), 1);
+		assert_int_equal(w.parking.parked_ms, 2000);
+		assert_true(again == 1 || w.parking.due_ns <= w.now_ns);
+	}
+	go_on(&w, 1980);
+	assert_int_equal(carriers(&w), 1);
+	while (w.parked == 1)
+		go_on(&w, 1);
+	assert_int_equal(w.parking.parked_ms, 4000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -343,6 +396,8 @@ int main(void)
 	    cmocka_unit_test(a_rail_that_is_lost_is_not_left_out_any_more),
 	    cmocka_unit_test(a_rail_that_joins_is_tried_soon),
 	    cmocka_unit_test(one_rail_is_not_compared_with_none),
+	    cmocka_unit_test(a_try_that_comes_to_no_end_is_made_once_more),
+	    cmocka_unit_test(what_is_parked_stays_so_when_a_try_comes_to_no_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,8 +20,8 @@ struct world {
 	struct ha_shared_parkings all;
 	struct ha_parking_sender senders[SENDERS];
 	struct ha_balance balance[SENDERS];
-	unsigned slots[SENDERS]; /* that could carry */
-	bool pauses[SENDERS];
+	unsigned slots[SENDERS];	     /* that could carry */
+	bool pauses[SENDERS], slow[SENDERS]; /* what it has under way takes long */
 	uint64_t now_ns;
 	unsigned parked; /* how often */
 };
@@ -99,10 +99,10 @@ static void go_on(struct world *w, unsigned ms)
 
 		w->now_ns += HA_NS_PER_MS;
 		for (unsigned i = 0; i < SENDERS; i++) {
-			if (!w->pauses[i])
+			if (!w->pauses[i] && !w->slow[i])
 				w->parked += ha_parking_sender_carried(
 				    &w->senders[i], &w->balance[i], w->slots[i], bytes, w->now_ns);
-			(void)ha_parking_look(&w->senders[i], w->now_ns);
+			(void)ha_parking_look(&w->senders[i], w->slow[i], w->now_ns);
 		}
 	}
 }
@@ -173,7 +173,7 @@ static void one_that_takes_no_part_leaves_none_out(void **state)
 	(void)state;
 	assert_int_equal(ha_parking_carriers(&alone, BOTH), BOTH);
 	assert_false(ha_parking_sender_carried(&alone, &balance, BOTH, 1000, HA_NS_PER_S));
-	assert_int_equal(ha_parking_look(&alone, HA_NS_PER_S), 0);
+	assert_int_equal(ha_parking_look(&alone, false, HA_NS_PER_S), 0);
 	ha_parking_sender_lost(&alone, 0, 2);
 	ha_parking_sender_begins(&alone);
 	ha_parking_resign(&alone);
@@ -223,6 +223,23 @@ static void a_leader_stays_while_it_carries_or_nobody_does(void **state)
 	end(&w);
 }
 
+static void a_leader_stays_while_something_of_it_is_under_way(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	go_on(&w, 1);
+	w.slow[0] = true;
+	go_on(&w, 2000);
+	assert_true(leads(&w, 0));
+	w.slow[0] = false;
+	w.pauses[0] = true;
+	go_on(&w, 510);
+	assert_false(leads(&w, 0));
+	end(&w);
+}
+
 /* Others measure otherwise: what was left out for a try is not, and it begins anew. */
 static void what_a_leader_was_trying_begins_anew(void **state)
 {
@@ -257,6 +274,25 @@ static void a_leader_that_leaves_is_followed_and_the_last_one_leaves_nothing(voi
 	go_on(&w, 1);
 	assert_true(leads(&w, 1));
 	assert_true(!uses_second(&w, 1) && !uses_second(&w, 2));
+	end(&w);
+}
+
+/* One after the other, in the middle: they do not try for ever. */
+static void leaders_that_leave_in_the_middle_do_not_leave_it_out_again_and_again(void **state)
+{
+	unsigned without_ms = 0;
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	for (unsigned ms = 0; ms < 10000; ms++) {
+		go_on(&w, 1);
+		if (!all_leave_it_out(&w) || ++without_ms % 40 != 0)
+			continue;
+		for (unsigned i = 0; i < SENDERS; i++)
+			ha_parking_resign(&w.senders[i]);
+	}
+	assert_in_range(without_ms, 80, 160);
 	end(&w);
 }
 
@@ -419,7 +455,9 @@ int main(void)
 	    cmocka_unit_test(one_that_takes_no_part_leaves_none_out),
 	    cmocka_unit_test(a_leader_that_carries_nothing_makes_way_for_one_that_does),
 	    cmocka_unit_test(a_leader_stays_while_it_carries_or_nobody_does),
+	    cmocka_unit_test(a_leader_stays_while_something_of_it_is_under_way),
 	    cmocka_unit_test(what_a_leader_was_trying_begins_anew),
+	    cmocka_unit_test(leaders_that_leave_in_the_middle_do_not_leave_it_out_again_and_again),
 	    cmocka_unit_test(a_leader_that_leaves_is_followed_and_the_last_one_leaves_nothing),
 	    cmocka_unit_test(one_that_lacks_a_rail_does_not_lead),
 	    cmocka_unit_test(what_one_loses_that_does_not_lead_changes_nothing),
