@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/gpu-bench and scripts/gpu-failover share: how ranks are started so that NCCL takes a
+"""What the scripts that run NCCL on GPUs (scripts/gpu-*) share: how ranks are started so that NCCL takes a
 transport on a simulated fabric, and how a run's output proves what it ran on and that it was right."""
 
 import argparse
@@ -23,13 +23,18 @@ def say(text):
 class Transport:
     """How to make NCCL take a transport, and what its log says if it did."""
 
-    def __init__(self, title, network, fabric, env, library=None, api=None):
+    def __init__(self, title, network, fabric, env, library=None, api=None, sysfs=False):
         self.title = title
         self.network = network  # its name in NCCL's log
         self.fabric = fabric  # ranks run on the simulated fabric
         self.env = env
         self.library = library  # a file of the build folder that must exist
         self.api = api  # the version that NCCL must say it loaded
+        self.sysfs = sysfs  # ranks find the fabric's devices below /sys, too
+
+    def told(self, title, env, sysfs=False):
+        """The same one, told otherwise."""
+        return Transport(title, self.network, self.fabric, {**self.env, **env}, self.library, self.api, sysfs)
 
 
 # NCCL_NET names the transport as well, so that NCCL fails rather than falls back without a word.
@@ -108,6 +113,9 @@ MPI_ENV = {
     "OMPI_MCA_btl": "^openib,ofi,uct",
     "OMPI_MCA_osc": "^ucx",
     "OMPI_MCA_coll": "^hcoll,ucc",
+    # As many ranks as are asked for, also where there are fewer cores.
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "UCX_TLS": "tcp,self,sm",
     "FI_PROVIDER": "tcp",
 }
@@ -145,34 +153,58 @@ def parse_sizes(text):
 # ---- one run ---------------------------------------------------------------------------------------
 
 
-def parse_perf(output):
-    """Rows of nccl-tests' table: {size: {"us": …, "gbps": …, "windows": n}}. Wrong elements raise. A
-    size is timed out of place and in place, and again in each cycle (-N): the median of all counts."""
-    columns, rows = None, {}
-    for line in output.splitlines():
+def table_rows(output):
+    """(names of the columns, words) of each row of nccl-tests' table that is written out: a run that was ended may leave a part of one."""
+    columns = None
+    for line in output.splitlines(keepends=True):
         words = line.lstrip("# ").split()
         if line.lstrip().startswith("#"):
             if words[:2] == ["size", "count"] and "time" in words:
                 columns = words
             continue
-        if columns is None or not words or not words[0].isdigit():
+        if columns is None or not words or not words[0].isdigit() or not line.endswith("\n"):
             continue
         if len(words) == len(columns) - 1 and "redop" in columns:
             words.insert(columns.index("redop"), "")  # older versions leave it empty where there is none
+        yield columns, words
+
+
+def wrong_of(columns, words):
+    """The counts of wrong elements of a row, out of place and in place."""
+    return [word for name, word in zip(columns, words) if name in ("#wrong", "wrong")]
+
+
+def is_right(wrong):
+    """Out of place was checked, and nothing was wrong in either place."""
+    return bool(wrong) and wrong[0] == "0" and all(word in ("0", "N/A") for word in wrong)
+
+
+def count_rows(output):
+    """(right, wrong) rows, also of a run that was ended. What was not checked, or cannot be read, is not right."""
+    rows = [len(words) == len(columns) and is_right(wrong_of(columns, words)) for columns, words in table_rows(output) if words[1].isdigit()]
+    return sum(rows), len(rows) - sum(rows)
+
+
+def parse_perf(output):
+    """Rows of nccl-tests' table: {size: {"us": …, "gbps": …, "windows": n}}. Wrong elements raise. A
+    size is timed out of place and in place, and again in each cycle (-N): the median of all counts."""
+    rows = {}
+    for columns, words in table_rows(output):
+        line = " ".join(words)
         if len(words) != len(columns):
             raise BenchError(f"a row of the result table has {len(words)} columns, not {len(columns)}: {line}")
         size = int(words[0])
-        wrong = [word for name, word in zip(columns, words) if name in ("#wrong", "wrong")]
+        wrong = wrong_of(columns, words)
         if not wrong or not wrong[0].isdigit():
             raise BenchError(f"size {size}: the data was not checked (was -c 1 honoured?)")
-        if any(word not in ("0", "N/A") for word in wrong):
-            raise BenchError(f"WRONG DATA at size {size}: {line.strip()}")
+        if not is_right(wrong):
+            raise BenchError(f"WRONG DATA at size {size}: {line}")
         for name in ("time", "busbw"):
             values = [float(word) for column, word in zip(columns, words) if column == name]
             rows.setdefault(size, {"time": [], "busbw": []})[name] += values
     if not rows:
         raise BenchError("no result table in the output")
-    if not re.search(r"Out of bounds values\s*:\s*0 OK", output):
+    if not closed_well(output):
         raise BenchError("the closing line 'Out of bounds values : 0 OK' is missing")
     return {
         size: {
@@ -182,6 +214,10 @@ def parse_perf(output):
         }
         for size, row in rows.items()
     }
+
+
+def closed_well(output):
+    return bool(re.search(r"Out of bounds values\s*:\s*0 OK", output))
 
 
 def check_gpus(output, gpus):
@@ -241,8 +277,9 @@ class Nccl:
             raise BenchError(f"NCCL {said} was loaded, not {self.version} of {self.libraries}")
 
 
-def rank_script(bench, transport, logs, extra_env=None, cores=()):
-    """The shell program that every rank starts as. cores: a list for taskset per rank. bench.nccl: None, or which NCCL."""
+def rank_script(bench, transport, logs, extra_env=None, cores=(), per_rank=()):
+    """The shell program that every rank starts as. cores: a list for taskset per rank. bench.nccl: None, or which NCCL.
+    per_rank: lines of it that may say $rank."""
     found_in = [bench.build] + ([bench.nccl.libraries] if bench.nccl else [])
     env = {**COMMON_ENV, **transport.env, **(extra_env or {})}
     lines = ["#!/usr/bin/env bash", "set -eu"]
@@ -255,19 +292,35 @@ def rank_script(bench, transport, logs, extra_env=None, cores=()):
         f"export NCCL_DEBUG_FILE={shlex.quote(logs)}/rank-$rank.log",
         f"export LD_LIBRARY_PATH={shlex.quote(':'.join(found_in))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
     ]
+    lines += per_rank
     if cores:
         lines += [
             f"cores=({' '.join(cores)})",
             'taskset -cp "${cores[rank]}" $$ >/dev/null',
         ]
     if transport.fabric:
-        lines.append(f'set -- {shlex.quote(bench.simverbs)} run {shlex.quote(bench.fabric)} "$rank" -- "$@"')
+        run = f"{shlex.quote(bench.simverbs)} run {'--sysfs ' if transport.sysfs else ''}{shlex.quote(bench.fabric)}"
+        lines.append(f'set -- {run} "$rank" -- "$@"')
     lines.append('exec "$@"')
     path = os.path.join(logs, "rank.sh")
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     os.chmod(path, 0o755)
     return path
+
+
+def preflight(mpirun, programs, files):
+    """The paths of these programs of nccl-tests, once all that is needed is there: the files, too, and MPI's launcher."""
+    home = os.environ.get("NCCL_TESTS_HOME")
+    if not home:
+        raise BenchError("set NCCL_TESTS_HOME to a folder of nccl-tests built with MPI=1")
+    paths = [os.path.join(home, "build", program) for program in programs]
+    missing = [path for path in [*paths, *files] if not os.path.exists(path)]
+    if missing:
+        raise BenchError("missing: " + ", ".join(dict.fromkeys(missing)))
+    if not shutil.which(mpirun):
+        raise BenchError(f"{mpirun} is not there: --mpirun names an MPI launcher")
+    return paths
 
 
 MARK = "HA_GPU_RUN"  # in the environment of everything that a run starts
@@ -295,12 +348,12 @@ def start(command, log):
     return process
 
 
-def marked(mark):
-    """Processes of a run. MPI launchers give ranks process groups and sessions of their own."""
+def processes_with(setting):
+    """Those that began with this NAME=VALUE in their environment."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                if f"{MARK}={mark}".encode() in file.read().split(b"\0"):
+                if setting.encode() in file.read().split(b"\0"):
                     yield int(pid)
         except OSError:
             pass  # it has ended, or is another user's
@@ -319,8 +372,13 @@ def end(process):
     except ProcessLookupError:
         pass
     process.wait()
+    # MPI launchers give ranks process groups and sessions of their own.
+    kill_with(f"{MARK}={process.mark}")
+
+
+def kill_with(setting):
     until = time.monotonic() + GONE_S
-    while (left := list(marked(process.mark))) and time.monotonic() < until:
+    while (left := list(processes_with(setting))) and time.monotonic() < until:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -387,6 +445,7 @@ class Mps:
 
     CONTROL = "nvidia-cuda-mps-control"
     FOLDERS = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+    QUIT_S = 5  # for what was told to end
 
     def __init__(self, gpus):
         self.needed = shared(gpus)
@@ -415,7 +474,15 @@ class Mps:
         self.needed = False
         try:
             self.control(said="quit\n")
+        except subprocess.TimeoutExpired:
+            pass
         finally:
+            # The next daemon finds the devices busy while this one or its server is there.
+            setting = f"{self.FOLDERS[0]}={self.folder}"
+            until = time.monotonic() + self.QUIT_S
+            while list(processes_with(setting)) and time.monotonic() < until:
+                time.sleep(0.02)
+            kill_with(setting)
             for name, value in self.before.items():
                 os.environ.pop(name, None)
                 if value is not None:
