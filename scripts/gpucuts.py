@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What breaks a simulated fabric under a job and finds what came of it: scripts/gpu-failover and scripts/gpu-train."""
+"""What breaks a simulated fabric under a job and finds what came of it: scripts/gpu-failover, gpu-train, gpu-gin and gpu-rails."""
 
 import json
 import os
@@ -19,6 +19,19 @@ PLUGIN_ENV = {"HA_NCCL_COMPLETION": "e2e"}
 
 LAST_KINDS = ["kill", "unplug"]  # of a run: what they break stays broken until it has ended
 KINDS = ["link 0", "link 1", "switch", "flap", "kill", "link 1", "link 0", "flap", "switch", "unplug"]
+# Those of which nobody is told anything: packets of a device vanish; its queue pairs' writes stay where they are.
+FAULTS = {"drop": "drop host={host} rail={rail}", "wedge": "wedge host={host} rail={rail} op=write"}
+
+
+def commands_of(kind, host, rail):
+    """simverbs' commands that break a rail in this way and that heal it."""
+    if kind == "switch":
+        return ("cut", rail), ("cut", rail, "--heal")
+    if kind == "kill":
+        return ("device", host, rail, "kill"), ("device", host, rail, "revive")
+    if kind in FAULTS:
+        return ("fault", FAULTS[kind].format(host=host, rail=rail)), ("fault", "--clear")
+    return ("link", host, rail, "down"), ("link", host, rail, "up")
 
 
 class Cut:
@@ -33,21 +46,37 @@ class Cut:
         return f"rail {self.rail}" if self.kind == "switch" else f"host {self.host} rail {self.rail}"
 
 
-class Fabric:
-    """A fabric of two rails and the payload bytes that each of its devices has received, sampled by a
+class Net:
+    """A fabric of two rails, from its start to its end. options: of `simverbs up`."""
+
+    def __init__(self, tool, name, hosts=2, options=()):
+        self.tool, self.name, self.hosts = tool, name, hosts
+        simverbs(tool, "up", name, "--hosts", str(hosts), "--rails", str(RAILS), *options)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_reason):
+        self.down()
+
+    def control(self, command, *arguments):
+        simverbs(self.tool, command, self.name, *map(str, arguments))
+
+    def down(self):
+        simverbs(self.tool, "down", self.name, check=False)
+
+
+class Fabric(Net):
+    """One with the payload bytes that each of its devices has received, sampled by a
     thread. A connection may run between devices of different rails: only devices say what it uses."""
 
-    def __init__(self, tool, name, hosts=2):
-        self.tool, self.name, self.hosts = tool, name, hosts
-        simverbs(tool, "up", name, "--hosts", str(hosts), "--rails", str(RAILS))
+    def __init__(self, tool, name, hosts=2, options=()):
+        super().__init__(tool, name, hosts, options)
         self.samples = []  # (seconds, bytes of host 0 rail 0, of host 0 rail 1, of host 1 rail 0, …)
         self.error = None
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.sample, daemon=True)
         self.thread.start()
-
-    def control(self, command, *arguments):
-        simverbs(self.tool, command, self.name, *map(str, arguments))
 
     def look(self):
         status = json.loads(simverbs(self.tool, "status", self.name, "--json"))
@@ -117,7 +146,7 @@ class Fabric:
     def down(self):
         self.stopping.set()
         self.thread.join(timeout=60)
-        simverbs(self.tool, "down", self.name, check=False)
+        super().down()
 
 
 class Cutter:
@@ -182,33 +211,25 @@ class Cutter:
 
     def apply(self, cut, process):
         cut.began = time.monotonic()
-        target = (cut.host, cut.rail)
-        if cut.kind == "switch":
-            self.watched.control("cut", cut.rail)
-        elif cut.kind == "kill":
-            self.watched.control("device", *target, "kill")
-        elif cut.kind == "flap":
-            for _ in range(FLAPS - 1):
-                self.watched.control("link", *target, "down")
-                self.wait(process, time.monotonic() + FLAP_S)
-                self.watched.control("link", *target, "up")
-                self.wait(process, time.monotonic() + FLAP_S)
-            self.watched.control("link", *target, "down")
-        else:
-            self.watched.control("link", *target, "down")
+        broken, healed = commands_of(cut.kind, cut.host, cut.rail)
+        for _ in range(FLAPS - 1 if cut.kind == "flap" else 0):
+            self.watched.control(*broken)
+            self.wait(process, time.monotonic() + FLAP_S)
+            self.watched.control(*healed)
+            self.wait(process, time.monotonic() + FLAP_S)
+        self.watched.control(*broken)
         if cut.kind != "unplug":
-            self.wait(process, time.monotonic() + (FLAP_S if cut.kind == "flap" else self.options.hold))
+            self.hold(cut, process)
             self.heal(cut)
+
+    def hold(self, cut, process):
+        """How long it lasts."""
+        self.wait(process, time.monotonic() + (FLAP_S if cut.kind == "flap" else self.options.hold))
 
     def heal(self, cut):
         if cut.healed is not None:
             return
-        if cut.kind == "switch":
-            self.watched.control("cut", cut.rail, "--heal")
-        elif cut.kind == "kill":
-            self.watched.control("device", cut.host, cut.rail, "revive")
-        else:
-            self.watched.control("link", cut.host, cut.rail, "up")
+        self.watched.control(*commands_of(cut.kind, cut.host, cut.rail)[1])
         cut.healed = time.monotonic()
 
     def measure_stalls(self, run):
