@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/gpu-rails with the GPUs, MPI, NCCL and the fabric replaced: what they start and prove, that what is missed
+or wrong is told and ends with 1, and that they leave nothing behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from loading import SCRIPTS, load_script, one_gpu
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIMIT_S = 100
+# Of in-network all-reduce, where these programs are: the controller says its address, and the switch that it serves.
+CTRLD = """#!/usr/bin/env bash
+echo "listens on 127.0.0.1:1"
+exec sleep 617
+"""
+SWITCHD = """#!/usr/bin/env bash
+echo "switch $$" >>"$FAKE_JOURNAL"
+echo "s adds at $8"
+exec sleep 617
+"""
+
+
+def program(path, text=None):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if text is None:
+        shutil.copy(os.path.join(HERE, "fake_job.py"), path)
+    else:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+
+
+class Jobs(unittest.TestCase):
+    """SCRIPT: its name; QUICK: options with which all its parts take a moment."""
+
+    SCRIPT, QUICK = None, ()
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.build, self.out = os.path.join(self.dir, "build"), os.path.join(self.dir, "out")
+        self.journal, self.json = os.path.join(self.dir, "journal"), os.path.join(self.dir, "result.json")
+        self.example = os.path.join(self.dir, "example")
+        program(self.example)
+        for name in ("libnccl-net-ha.so", "libnccl-net-ha-v8.so"):
+            program(os.path.join(self.build, name), "")
+        program(os.path.join(self.build, "bin", "nccl-ha-ctrld"), CTRLD)
+        program(os.path.join(self.build, "bin", "nccl-ha-switchd"), SWITCHD)
+        shutil.copy(os.path.join(HERE, "fake_simverbs"), os.path.join(self.build, "bin", "simverbs"))
+        for name in ("all_reduce_perf", "alltoall_perf"):
+            program(os.path.join(self.dir, "tests", "build", name))
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "HA_NCCL_", "OMPI_", "CUDA_"))}
+        self.env.update(NCCL_TESTS_HOME=os.path.join(self.dir, "tests"), FAKE_JOURNAL=self.journal, **one_gpu(os.path.join(self.dir, "programs")))
+
+    def command(self, *words):
+        return [os.path.join(SCRIPTS, self.SCRIPT), "--dry-run", "--mpirun", os.path.join(HERE, "fake_mpirun"), "--build", self.build,
+                "--out", self.out, "--json", self.json, *self.QUICK, *words]  # fmt: skip
+
+    def run_script(self, *words, fault="", env=None):
+        """(the finished process, its report), from a clean folder."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        for path in (self.json, self.journal):
+            if os.path.exists(path):
+                os.unlink(path)
+        done = subprocess.run(self.command(*words), env={**self.env, "FAULT": fault, **(env or {})}, text=True, timeout=LIMIT_S, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        self.assertEqual(self.left_over(), [])
+        report = None
+        if os.path.exists(self.json):
+            with open(self.json, encoding="utf-8") as file:
+                report = json.load(file)
+        return done, report
+
+    def told(self, *words):
+        """Lines of the journal that begin with one of these."""
+        if not os.path.exists(self.journal):
+            return []
+        with open(self.journal, encoding="utf-8") as file:
+            return [line.split() for line in file if line.split()[0] in words]
+
+    def left_over(self):
+        """Processes of a run, fabrics and MPS daemons that are still there."""
+        left = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+                    if f"FAKE_JOURNAL={self.journal}" in file.read():
+                        left.append(pid)
+            except OSError:
+                pass
+        if len(self.told("up")) != len(self.told("down")):
+            left.append("a fabric")
+        mps = [line[1:3] for line in self.told("mps")]
+        if [word for word, _ in mps] != ["begin", "quit"] * (len(mps) // 2) or any(os.path.exists(folder) for _, folder in mps):
+            left.append("MPS")
+        return left
+
+    def missed(self, report):
+        """(part, mark) of each that was missed, but for marks of time, which are for a quiet machine."""
+        return {(name, mark["what"]) for name, part in report["parts"].items() for mark in part.get("marks", [])
+                if not mark["is_met"] and not mark["what"].endswith(" ms")}  # fmt: skip
+
+    def assert_names_its_program(self):
+        os.unlink(os.path.join(self.dir, "tests", "build", self.PROGRAM))
+        os.unlink(os.path.join(self.build, "libnccl-net-ha.so"))
+        done, report = self.run_script()
+        self.assertEqual((done.returncode, report), (1, None), done.stdout)
+        self.assertRegex(done.stdout, rf"{self.SCRIPT}: FAILED: missing: .*/{self.PROGRAM}.*libnccl-net-ha.so")
+        self.assertEqual(self.told("up", "mps"), [])
+
+    def assert_missed(self, fault, words, *expected):
+        done, report = self.run_script(*words, fault=fault)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual(self.missed(report), set(expected), done.stdout)
+        self.assertIn("missed", done.stdout)
+        return report
+
+
+class Rails(Jobs):
+    SCRIPT, PARTS, PROGRAM = "gpu-rails", ("bundle", "losses", "own"), "all_reduce_perf"
+    QUICK = ("--rounds", "1", "--losses", "3", "--patience", "3", "--run-limit", "20")
+
+    def test_all_marks_are_met(self):
+        done, report = self.run_script()
+        self.assertEqual(done.returncode, 0, done.stdout)
+        parts = report["parts"]
+        self.assertEqual((tuple(parts), self.missed(report)), (self.PARTS, set()))
+        self.assertAlmostEqual(parts["bundle"]["ratio"]["median"], 1.95, 1)
+        self.assertEqual([loss["kind"] for loss in parts["losses"]["losses"]], ["link 0", "link 1", "switch", "kill"])
+        self.assertTrue(all(loss["connections"] in (1, 2) for loss in parts["losses"]["losses"]), "connections of one rank or both, by then")
+        self.assertEqual([loss.get("is_back") for loss in parts["losses"]["losses"]], [True, True, True, None])
+        self.assertGreaterEqual(parts["losses"]["run"]["events"]["shed"], 7)
+        self.assertGreater(parts["losses"]["noticed"]["p50_ms"], 0)
+        self.assertEqual(parts["own"]["loss"]["result"], "went on")
+        self.assertEqual((report["gpus"], report["nccl"]), ({"2": "2 ranks on 1 x NVIDIA Fake, with MPS"}, "2.28.9+cuda13.0"))
+        sysfs = ["--sysfs" in line for line in self.told("run") if "all_reduce_perf" in " ".join(line)]
+        self.assertEqual(sysfs.count(True), 4, "the ranks of NCCL's own, fused: of one round and of a loss")
+        self.assertIn("at least 1.9", done.stdout)
+
+    def test_what_is_missing_is_named(self):
+        for words, env, text in (((), {"NCCL_TESTS_HOME": ""}, "set NCCL_TESTS_HOME"), (("--nccl", self.dir), {}, "has libnccl.so.2"),
+                                 (("--mpirun", "no-mpirun"), {}, "no-mpirun is not there"),
+                                 ((), {"PATH": "/usr/bin:/bin"}, "nvidia-cuda-mps-control is not there")):  # fmt: skip
+            done, report = self.run_script(*words, env=env)
+            self.assertEqual((done.returncode, report), (1, None), done.stdout)
+            self.assertIn(text, done.stdout)
+        self.assert_names_its_program()
+
+    def test_what_makes_no_sense_is_refused(self):
+        for words in (("--only", "nothing"), ("--rounds", "0")):
+            self.assertEqual(self.run_script(*words)[0].returncode, 2)
+
+    def test_a_part_that_does_not_fit_has_no_result(self):
+        done, report = self.run_script("--time-limit", "5")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual({part["error"] for part in report["parts"].values()}, {"not run: no time is left"})
+        self.assertEqual(len(report["parts"]), len(self.PARTS))
+        self.assertIn("no result", done.stdout)
+
+    def test_one_that_is_interrupted_leaves_nothing(self):
+        process = subprocess.Popen(self.command("--only", "losses"), env={**self.env, "FAULT": "hang"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 30
+        while not self.told("run") and time.monotonic() < until:
+            time.sleep(0.02)
+        self.assertTrue(self.told("run"), "it began nothing")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=30), 130)
+        self.assertEqual(self.left_over(), [])
+
+    def test_a_bundle_that_is_slow_is_told(self):
+        self.assert_missed("slow", ("--only", "bundle"), ("bundle", "bandwidth over one rail's"))
+
+    def test_a_wrong_row_is_counted(self):
+        report = self.assert_missed("wrong", ("--only", "bundle"), ("bundle", "bandwidth over one rail's"), ("bundle", "runs that were right"),
+                                    ("bundle", "wrong rows"))  # fmt: skip
+        self.assertEqual([run["wrong"] for run in report["parts"]["bundle"]["runs"]], [1, 1])
+        report = self.assert_missed("wrong cut", ("--only", "losses", "--losses", "1", "--patience", "1.5"), ("losses", "wrong rows"),
+                                    ("losses", "losses with rows meanwhile"))  # fmt: skip
+        self.assertGreater(report["parts"]["losses"]["run"]["wrong"], 0)
+
+    def test_a_loss_that_nobody_noticed_does_not_count(self):
+        report = self.assert_missed("deaf link 1", ("--only", "losses", "--losses", "2", "--patience", "2"), ("losses", "losses that connections left"),
+                                    ("losses", "rails that came back"))  # fmt: skip
+        self.assertEqual([loss["is_left"] for loss in report["parts"]["losses"]["losses"]], [True, False, True])
+
+    def test_a_run_that_hangs_or_ends_is_told(self):
+        for fault in ("hang cut", "end"):
+            done, report = self.run_script("--only", "losses", "--losses", "1", "--patience", "0.5", fault=fault)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(("losses", "runs that were right"), self.missed(report))
+            self.assertIn("did not go on", report["parts"]["losses"]["run"]["result"])
+
+    def test_ncclS_own_that_does_not_come_up_is_told_and_no_failure(self):
+        done, report = self.run_script("--only", "bundle,own", fault="unfused")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(report["parts"]["own"]["ratio"], None)
+        self.assertIn("Could not find NET with id 0", report["parts"]["own"]["runs"][0]["result"])
+
+
+class Parts(unittest.TestCase):
+    """Of the modules that they share."""
+
+    def setUp(self):
+        load_script("gpu-rails")
+        self.gpulib, self.marks = sys.modules["gpulib"], sys.modules["gpumarks"]
+
+    TABLE = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+
+    def count(self, *rows):
+        return self.gpulib.count_rows(self.TABLE + "".join(rows))
+
+    def test_rows_are_right_wrong_or_not_written_out(self):
+        right = "8 2 float sum -1 1.0 1.0 1.0 0 1.0 1.0 1.0 0\n"
+        self.assertEqual(self.count(right, right, right[:20]), (2, 0))
+        self.assertEqual(self.count(right.replace(" 0\n", " N/A\n")), (1, 0))
+        self.assertEqual(self.count(right.replace("sum ", "")), (1, 0))
+        for wrong in (right.replace(" 0\n", " 3\n"), right.replace(" 0 1.0", " 1e+05 1.0"), right.replace(" 0 1.0", " N/A 1.0"), "8 2 float\n"):
+            self.assertEqual(self.count(right, wrong), (1, 1), wrong)
+        self.assertEqual(self.count("2 more processes have sent a message\n", right), (1, 0))
+
+    def test_every_way_to_break_a_fabric_is_one_of_simverbs(self):
+        cuts = sys.modules["gpucuts"]
+        with cuts.Fabric(os.path.join(os.environ["BUILD"], "bin", "simverbs"), f"gpujobs{os.getpid()}", options=["--gpu", "--dmabuf"]) as net:
+            for kind in ("link 0", "link 1", "switch", "kill", *cuts.FAULTS):
+                for command in cuts.commands_of(kind, 1, 0):
+                    net.control(*command)
+            self.assertEqual(net.look(), (0, 0, 0, 0))
+
+    def test_an_mps_daemon_that_does_not_end_is_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, self.gpulib.Mps.CONTROL)
+            program(path, "#!/usr/bin/env bash\n[ \"${1:-}\" != -d ] || { sleep 617 >/dev/null 2>&1 & }\n")
+            before, os.environ["PATH"] = os.environ["PATH"], folder + ":" + os.environ["PATH"]
+            try:
+                mps = self.gpulib.Mps(["0", "0"])
+                mps.QUIT_S = 0.1
+                with mps:
+                    setting = f"{mps.FOLDERS[0]}={mps.folder}"
+                    self.assertEqual(len(list(self.gpulib.processes_with(setting))), 1)
+                self.assertEqual(list(self.gpulib.processes_with(setting)), [])
+            finally:
+                os.environ["PATH"] = before
+
+    def test_marks_at_their_limit(self):
+        Mark = self.marks.Mark
+        self.assertEqual([Mark("", 2, bound, 2).is_met for bound in ("at least", "at most", "below")], [True, True, False])
+        self.assertEqual(self.marks.times_of([3, 1, 2]), {"n": 3, "p50_ms": 2, "p99_ms": 3, "longest_ms": 3})
+        self.assertEqual(self.marks.times_of([])["p99_ms"], None)
+
+
+if __name__ == "__main__":
+    unittest.main()
