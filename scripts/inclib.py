@@ -51,6 +51,9 @@ class Live:
             file.write(os.urandom(32))
         self.processes.append(self.begin(self.path("nccl-ha-ctrld"), "--topology", topology, "--key-file", self.key, "--listen", "127.0.0.1:0"))
         self.controller = self.processes[0].stdout.readline().split()[-1]
+        self.start_switch()
+
+    def start_switch(self):
         self.switch = self.begin(self.path("nccl-ha-switchd"), "--switch", "s", "--connect", self.controller, "--key-file", self.key, host=self.hosts)
         self.processes.append(self.switch)
         if " adds at " not in self.switch.stdout.readline():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/gpu-rails with the GPUs, MPI, NCCL and the fabric replaced: what they start and prove, that what is missed
+"""scripts/gpu-inc and gpu-rails with the GPUs, MPI, NCCL and the fabric replaced: what they start and prove, that what is missed
 or wrong is told and ends with 1, and that they leave nothing behind."""
 
 import json
@@ -204,6 +204,52 @@ class Rails(Jobs):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(report["parts"]["own"]["ratio"], None)
         self.assertIn("Could not find NET with id 0", report["parts"]["own"]["runs"][0]["result"])
+
+
+class Inc(Jobs):
+    SCRIPT, PARTS, PROGRAM = "gpu-inc", ("types", "kills", "large", "v8", "speed"), "all_reduce_perf"
+    QUICK = ("--rounds", "1", "--kills", "2", "--patience", "3", "--run-limit", "20")
+
+    def test_all_marks_are_met(self):
+        done, report = self.run_script("--ranks", "2")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        parts = report["parts"]
+        self.assertEqual((tuple(parts), self.missed(report)), (self.PARTS, set()))
+        self.assertEqual([(run["rows"], run["via_collnet"], len(run["types"])) for run in parts["types"]["runs"]], [(288, 2, 12)])
+        self.assertEqual([(kill["is_lost"], kill["is_found"]) for kill in parts["kills"]["kills"]], [(True, True)] * 2)
+        self.assertEqual(parts["kills"]["until_a_result"], {"n": 16, "p50_ms": 40.0, "p99_ms": 40.0, "longest_ms": 40.0})
+        self.assertEqual({ranks: part["gbps"] for ranks, part in parts["speed"].items() if ranks.isdigit()}, {"4": 2, "8": 1})
+        switches = [line[1] for line in self.told("switch")]
+        self.assertEqual(len(set(switches)), 1 + 3 + 1 + 1 + 2, "one for each fabric, and one for each that was killed")
+        self.assertEqual({word for line in self.told("run") for word in line if word.startswith("id=simulated-host-7")}, {"id=simulated-host-7"})
+
+    def test_a_switch_that_is_slow_is_told(self):
+        self.assert_missed("slow", ("--only", "speed"), ("speed", "4 ranks: bandwidth over the ring's"), ("speed", "8 ranks: bandwidth over the ring's"))
+
+    def test_a_wrong_row_is_counted(self):
+        report = self.assert_missed("wrong", ("--only", "large"), ("large", "runs that were right"), ("large", "wrong rows"))
+        self.assertEqual(report["parts"]["large"]["run"]["wrong"], 1)
+
+    def test_a_kill_that_nobody_noticed_does_not_count_and_a_wrong_row_after_it_does(self):
+        report = self.assert_missed("deaf switch,wrong cut", ("--only", "kills", "--kills", "1", "--patience", "2"), ("kills", "kills that every rank left"),
+                                    ("kills", "wrong rows"))  # fmt: skip
+        self.assertEqual(report["parts"]["kills"]["kills"][0]["is_lost"], False)
+        self.assertGreater(report["parts"]["kills"]["run"]["wrong"], 0)
+
+    def test_what_did_not_go_over_the_switch_has_no_result(self):
+        done, report = self.run_script("--only", "large", fault="unnamed")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("0 of 2 ranks say 'via COLLNET/HA'", report["parts"]["large"]["error"])
+
+    def test_a_run_that_hangs_is_told(self):
+        done, report = self.run_script("--only", "large,kills", "--run-limit", "1.5", "--patience", "0.5", fault="hang")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("no end within", report["parts"]["large"]["run"]["result"])
+        self.assertIn("no row came", report["parts"]["kills"]["error"])
+
+    def test_what_is_missing_or_makes_no_sense_is_named(self):
+        self.assertEqual(self.run_script("--ranks", "2,3")[0].returncode, 2)
+        self.assert_names_its_program()
 
 
 class Parts(unittest.TestCase):
