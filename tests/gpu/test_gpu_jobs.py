@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/gpu-inc and gpu-rails with the GPUs, MPI, NCCL and the fabric replaced: what they start and prove, that what is missed
+"""scripts/gpu-gin, gpu-inc and gpu-rails with the GPUs, MPI, NCCL and the fabric replaced: what they start and prove, that what is missed
 or wrong is told and ends with 1, and that they leave nothing behind."""
 
 import json
@@ -252,6 +252,64 @@ class Inc(Jobs):
         self.assert_names_its_program()
 
 
+class Gin(Jobs):
+    SCRIPT, PARTS, PROGRAM = "gpu-gin", ("plain", "lsa", "example", "cuts", "own"), "alltoall_perf"
+    QUICK = ("--runs", "1", "--lsa-runs", "1", "--cuts", "1", "--own", "1", "--gap", "0.4", "--hold", "0.05", "--patience", "3", "--run-limit", "30")
+
+    def setUp(self):
+        super().setUp()
+        self.env["NCCL_GIN_EXAMPLE"] = self.example
+
+    def test_all_marks_are_met(self):
+        done, report = self.run_script()
+        self.assertIn(done.returncode, (0, 1), done.stdout)
+        self.assertEqual(done.returncode == 0, all(mark["is_met"] for part in report["parts"].values() for mark in part["marks"]))
+        parts = report["parts"]
+        self.assertEqual((tuple(parts), self.missed(report)), (self.PARTS, set()))
+        self.assertEqual(parts["plain"]["runs"][0]["rows"], 7)
+        self.assertEqual(report["memory"], ["--gpu", "--dmabuf"])
+        kinds = [cut["kind"] for cut in parts["cuts"]["runs"][0]["cuts"]]
+        self.assertEqual(kinds, ["link 0", "link 1", "switch", "drop", "wedge", "kill"])
+        self.assertTrue(all(cut["pauses_ms"] == [1, 1] and cut["left_ms"] > 0 for cut in parts["cuts"]["runs"][0]["cuts"]))
+        self.assertEqual(parts["cuts"]["kinds"]["wedge"]["hit"], 1)
+        self.assertEqual([(run["cut"], run["is_cut"]) for run in parts["own"]["runs"]], [(None, False), ("switch", True), ("link 0", True), ("kill", True)])
+        self.assertEqual([line[2] for line in self.told("fault")], ["drop", "--clear", "wedge", "--clear"])
+
+    def test_a_cut_that_no_stream_left_does_not_count(self):
+        report = self.assert_missed("deaf wedge", ("--only", "cuts", "--patience", "2", "--gap", "0.1"), ("cuts", "wedge: cuts that streams left"))
+        self.assertEqual(report["parts"]["cuts"]["kinds"]["wedge"]["hit"], 0)
+        self.assertEqual(len(report["parts"]["cuts"]["runs"]), 4, "it was tried again, and given up")
+
+    def test_a_wrong_row_is_counted(self):
+        report = self.assert_missed("wrong cut", ("--only", "cuts"), ("cuts", "runs that were right"), ("cuts", "wrong rows"))
+        self.assertIn("WRONG DATA", report["parts"]["cuts"]["runs"][0]["result"])
+        self.assert_missed("failed", ("--only", "example"), ("example", "runs that were right"))
+
+    def test_another_gin_than_ours_counts_for_nothing(self):
+        done, report = self.run_script("--only", "plain", fault="unnamed")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("0 of 2 ranks name our GIN", report["parts"]["plain"]["error"])
+
+    def test_one_that_hangs_under_cuts_is_told(self):
+        done, report = self.run_script("--only", "cuts", "--patience", "1", "--gap", "0.1", fault="hang cut")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn(("cuts", "runs that were right"), self.missed(report))
+        self.assertIn("HUNG after 1 cuts, the last one link 0", report["parts"]["cuts"]["runs"][0]["result"])
+
+    def test_what_simverbs_refuses_ends_the_cuts(self):
+        done, report = self.run_script("--only", "cuts", fault="simverbs fault")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("it does not fault", report["parts"]["cuts"]["ended"])
+
+    def test_an_example_that_is_not_there_is_named(self):
+        for words, env in (((), {"NCCL_GIN_EXAMPLE": ""}), (("--example", self.example + "-no"), {})):
+            done, _ = self.run_script(*words, env=env)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("02_gin_alltoall_pure", done.stdout)
+        self.assertEqual(self.run_script("--only", "lsa", env={"NCCL_GIN_EXAMPLE": ""})[0].returncode, 0)
+        self.assert_names_its_program()
+
+
 class Parts(unittest.TestCase):
     """Of the modules that they share."""
 
@@ -295,6 +353,13 @@ class Parts(unittest.TestCase):
                 self.assertEqual(list(self.gpulib.processes_with(setting)), [])
             finally:
                 os.environ["PATH"] = before
+
+    def test_times_that_streams_take_are_marks(self):
+        gin = load_script("gpu-gin")
+        for port_ms, switch_ms, met in ((49, 599, [True, True]), (50, 599, [False, True]), (49, 600, [True, False])):
+            kinds = {kind: {"left": {"p99_ms": switch_ms if kind == "switch" else port_ms}} for kind in gin.KINDS}
+            self.assertEqual([mark.is_met for mark in gin.marks_of_time(kinds)], met)
+        self.assertEqual([mark.is_met for mark in gin.marks_of_time({kind: {"left": {"p99_ms": None}} for kind in gin.KINDS})], [False, False])
 
     def test_marks_at_their_limit(self):
         Mark = self.marks.Mark
