@@ -5,8 +5,6 @@ import argparse
 import json
 import os
 import re
-import signal
-import sys
 import tempfile
 import time
 
@@ -265,19 +263,3 @@ def parse(parser, name, quick):
         options.out = tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=folder)
     os.makedirs(options.out, exist_ok=True)
     return options
-
-
-def exit_status(name, measure):
-    """Of a script whose measure() says whether all marks are met."""
-    def stop(number, _frame):
-        raise KeyboardInterrupt(number)
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        return 0 if measure() else 1
-    except BenchError as error:
-        print(f"{name}: FAILED: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        return 130

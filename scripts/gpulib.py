@@ -10,6 +10,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -181,7 +182,7 @@ def is_right(wrong):
 
 def count_rows(output):
     """(right, wrong) rows, also of a run that was ended. What was not checked, or cannot be read, is not right."""
-    rows = [len(words) == len(columns) and is_right(wrong_of(columns, words)) for columns, words in table_rows(output) if words[1].isdigit()]
+    rows = [len(words) == len(columns) and is_right(wrong_of(columns, words)) for columns, words in table_rows(output) if "".join(words[1:2]).isdigit()]
     return sum(rows), len(rows) - sum(rows)
 
 
@@ -525,3 +526,29 @@ def simverbs(tool, *arguments, check=True):
     if check and done.returncode != 0:
         raise BenchError(f"simverbs {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
+
+
+# ---- the scripts themselves --------------------------------------------------------------------------
+
+
+def exit_status(name, measure, errors=BenchError):
+    """Of a script whose measure() says whether all is as it should be. What it has begun is ended when it is told to end, too."""
+    def stop(number, _frame):
+        raise KeyboardInterrupt(number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        return 0 if measure() else 1
+    except errors as error:
+        print(f"{name}: FAILED: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+
+
+def tell_failures(name, failures):
+    """Whether there are none."""
+    for failure in failures:
+        print(f"{name}: FAILED: {failure}", file=sys.stderr)
+    return not failures

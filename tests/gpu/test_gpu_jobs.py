@@ -254,7 +254,9 @@ class Inc(Jobs):
 
 class Gin(Jobs):
     SCRIPT, PARTS, PROGRAM = "gpu-gin", ("plain", "lsa", "example", "cuts", "own"), "alltoall_perf"
-    QUICK = ("--runs", "1", "--lsa-runs", "1", "--cuts", "1", "--own", "1", "--gap", "0.4", "--hold", "0.05", "--patience", "3", "--run-limit", "30")
+    QUICK = ("--runs", "1", "--lsa-runs", "1", "--cuts", "1", "--own", "1", "--gap", "0.1", "--hold", "0.05", "--patience", "3", "--run-limit", "30")
+
+    NO_TIMES = {"n": 0, "p50_ms": None, "p99_ms": None, "longest_ms": None}
 
     def setUp(self):
         super().setUp()
@@ -276,8 +278,8 @@ class Gin(Jobs):
         self.assertEqual([line[2] for line in self.told("fault")], ["drop", "--clear", "wedge", "--clear"])
 
     def test_a_cut_that_no_stream_left_does_not_count(self):
-        report = self.assert_missed("deaf wedge", ("--only", "cuts", "--patience", "2", "--gap", "0.1"), ("cuts", "wedge: cuts that streams left"))
-        self.assertEqual(report["parts"]["cuts"]["kinds"]["wedge"]["hit"], 0)
+        report = self.assert_missed("deaf kill", ("--only", "cuts", "--patience", "1.5"), ("cuts", "kill: cuts that streams left"))
+        self.assertEqual(report["parts"]["cuts"]["kinds"]["kill"], {"made": 4, "hit": 0, **dict.fromkeys(("left", "pauses"), self.NO_TIMES)})
         self.assertEqual(len(report["parts"]["cuts"]["runs"]), 4, "it was tried again, and given up")
 
     def test_a_wrong_row_is_counted(self):
@@ -291,7 +293,7 @@ class Gin(Jobs):
         self.assertIn("0 of 2 ranks name our GIN", report["parts"]["plain"]["error"])
 
     def test_one_that_hangs_under_cuts_is_told(self):
-        done, report = self.run_script("--only", "cuts", "--patience", "1", "--gap", "0.1", fault="hang cut")
+        done, report = self.run_script("--only", "cuts", "--patience", "1", fault="hang cut")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn(("cuts", "runs that were right"), self.missed(report))
         self.assertIn("HUNG after 1 cuts, the last one link 0", report["parts"]["cuts"]["runs"][0]["result"])
@@ -329,7 +331,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(self.count(right.replace("sum ", "")), (1, 0))
         for wrong in (right.replace(" 0\n", " 3\n"), right.replace(" 0 1.0", " 1e+05 1.0"), right.replace(" 0 1.0", " N/A 1.0"), "8 2 float\n"):
             self.assertEqual(self.count(right, wrong), (1, 1), wrong)
-        self.assertEqual(self.count("2 more processes have sent a message\n", right), (1, 0))
+        self.assertEqual(self.count("2 more processes have sent a message\n", "17\n", right), (1, 0))
 
     def test_every_way_to_break_a_fabric_is_one_of_simverbs(self):
         cuts = sys.modules["gpucuts"]
