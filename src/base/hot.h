@@ -14,6 +14,10 @@
 #define HA_NO_CANARY
 #endif
 
+/* A pointer that stays in a register: the compiler would rather compute it again at each use, which
+ * of an element of an array takes it a multiplication. */
+#define HA_KEEP(pointer) __asm__("" : "+r"(pointer))
+
 /* A function whose address nobody takes needs no landing place for indirect calls. */
 #ifdef __CET__
 #define HA_CALLED_DIRECTLY __attribute__((nocf_check))

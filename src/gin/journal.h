@@ -60,16 +60,22 @@ static inline bool ha_gin_issue(struct ha_gin_journal *journal, uint64_t *number
 	return true;
 }
 
-/* The operation that is to be posted now, which counts as posted whatever becomes of it. False:
- * there is none, or the receiver has no room, or the path is being fenced. */
+/* The operation of this number, the first that is asked for and not posted, is to be posted now,
+ * and counts as posted whatever becomes of it. False: the receiver has no room, or the path is
+ * being fenced. */
+static inline bool ha_gin_post_this(struct ha_gin_journal *journal, uint64_t number)
+{
+	if (journal->end != HA_GIN_UP || number >= journal->applied + journal->room)
+		return false;
+	journal->posted = number + 1;
+	return true;
+}
+
+/* The next one, if there is one. */
 static inline bool ha_gin_post(struct ha_gin_journal *journal, uint64_t *number)
 {
-	if (journal->end != HA_GIN_UP || journal->posted == journal->issued)
-		return false;
-	if (journal->posted >= journal->applied + journal->room)
-		return false;
-	*number = journal->posted++;
-	return true;
+	*number = journal->posted;
+	return journal->posted != journal->issued && ha_gin_post_this(journal, *number);
 }
 
 /* The hardware says that this operation, and so all before it, has arrived. False: it is of another

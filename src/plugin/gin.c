@@ -364,16 +364,11 @@ ncclResult_t ha_plugin_gin_last_error(void *ctx, bool *has_error)
 
 HA_NO_CANARY ncclResult_t ha_plugin_gin_test(void *coll_comm, void *request, int *done)
 {
-	ha_result_t result;
-	bool is_done;
-
 	if (ha_plugin_gin_is_foreign("test")) {
 		*done = 0;
 		return ncclInvalidUsage;
 	}
-	result = ha_gin_test(coll_comm, request, &is_done);
-	*done = is_done;
-	return (ncclResult_t)result;
+	return (ncclResult_t)ha_gin_test(coll_comm, request, done);
 }
 
 ncclResult_t ha_plugin_gin_progress(void *coll_comm)

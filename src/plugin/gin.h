@@ -16,7 +16,7 @@
 #include "gin/verbs/group.h"
 #include "gin/verbs/group_memory.h"
 #include "gin/verbs/group_peers.h"
-#include "gin/verbs/group_post.h"
+#include "gin/verbs/group_put.h"
 
 #include "nccl_ha/nccl_gin.h"
 
@@ -65,31 +65,31 @@ static inline bool ha_plugin_gin_is_foreign(const char *call)
 }
 
 /* NULL for a group: it is refused. */
-static inline ncclResult_t ha_plugin_gin_iput(struct ha_gin_group *group, uint32_t rank,
+HA_GIN_INLINE ncclResult_t ha_plugin_gin_iput(struct ha_gin_group *group, uint32_t rank,
 					      const struct ha_gin_put *put, void **request)
 {
 	if (!group || ha_plugin_gin_is_foreign("iput")) {
 		*request = NULL;
 		return ncclInvalidUsage;
 	}
-	return (ncclResult_t)ha_gin_put(group, rank, put, (struct ha_gin_request **)request);
+	return (ncclResult_t)ha_gin_put_inline(group, rank, put, (struct ha_gin_request **)request);
 }
 
 ncclResult_t ha_plugin_gin_no_signal(uint32_t rank, const struct ha_gin_put *put, uint32_t op)
     __attribute__((cold));
 
 /* Its addend is the value, whatever op makes of it. To add 0 is no signal: nobody could tell. */
-static inline ncclResult_t ha_plugin_gin_iput_signal(struct ha_gin_group *group, uint32_t rank,
+HA_GIN_INLINE ncclResult_t ha_plugin_gin_iput_signal(struct ha_gin_group *group, uint32_t rank,
 						     struct ha_gin_put *put, uint32_t op,
 						     void **request)
 {
+	if (op == NCCL_NET_SIGNAL_OP_INC)
+		put->addend = 1;
 	if (!put->signals || (op != NCCL_NET_SIGNAL_OP_INC && op != NCCL_NET_SIGNAL_OP_ADD)) {
 		*request = NULL;
 		return ha_plugin_gin_no_signal(rank, put, op);
 	}
-	if (op == NCCL_NET_SIGNAL_OP_INC)
-		put->addend = 1;
-	if (put->addend == 0)
+	if (__builtin_expect(put->addend == 0, 0))
 		put->signals = NULL;
 	return ha_plugin_gin_iput(group, rank, put, request);
 }

@@ -80,7 +80,7 @@ static void put(void)
 {
 	struct ha_gin_put put = {.from = hostile.memory, .to = hostile.memory, .size = 100};
 	struct ha_gin_request *request;
-	bool done = false;
+	int done = 0;
 
 	sv_stepped_set_host(0);
 	if (hostile.error != HA_OK || !ha_gin_is_known(hostile.group, hostile.memory) ||

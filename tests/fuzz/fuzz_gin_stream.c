@@ -349,7 +349,7 @@ static void put(uint8_t how)
 static void look(void)
 {
 	for (unsigned n = 0; n < run.n_puts; n++) {
-		bool done = false;
+		int done = 0;
 
 		sv_stepped_set_host(0);
 		if (!run.puts[n] || ha_gin_test(hostile.group, run.puts[n], &done) != HA_OK ||

@@ -15,7 +15,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import callgrind  # pylint: disable=wrong-import-position
 
-MOST = {"put": 350, "put and signal": 400}
+MOST = {"put": 300, "put and signal": 350}
 ROUNDS = 64
 OWN = re.compile(r"(counted_(iput|test)|iput(_signal)?|ha_\w+)$")
 

@@ -311,7 +311,7 @@ static void begin(uint32_t from, uint32_t to)
 static void test_oldest(uint32_t from, uint32_t to)
 {
 	struct flow *flow = &w.flows[from][to];
-	bool done = true;
+	int done = 1;
 
 	sv_stepped_set_host(from % 2);
 	while (done && flow->complete < flow->begun) {
@@ -737,7 +737,7 @@ static void without_a_path_there_is_an_error_in_time(void **state)
 	struct ha_gin_put put = {0};
 	struct ha_gin_request *request;
 	uint64_t since_ns, latched_ns;
-	bool done;
+	int done;
 
 	(void)state;
 	setup(false);
@@ -826,7 +826,7 @@ static void signals_alone_and_puts_of_nothing_are_operations(void **state)
 {
 	struct ha_gin_put nothing = {0}, signal = {.signal_offset = 8, .addend = 1ull << 40};
 	struct ha_gin_request *first, *second;
-	bool done = false;
+	int done = 0;
 
 	(void)state;
 	setup(false);
@@ -851,7 +851,7 @@ static void a_request_is_kept_until_it_was_tested(void **state)
 {
 	struct ha_gin_put nothing = {0};
 	struct ha_gin_request *requests[HA_GIN_WINDOW], *more;
-	bool done;
+	int done;
 
 	(void)state;
 	setup(false);
@@ -876,7 +876,7 @@ static void what_a_rank_has_put_counts_when_it_has_ended(void **state)
 {
 	struct ha_gin_put put;
 	struct ha_gin_request *request;
-	bool done = false;
+	int done = 0;
 
 	(void)state;
 	setup(false);
@@ -1027,7 +1027,7 @@ static void look_at_reads(uint32_t r)
 static void test_reads(uint32_t r)
 {
 	struct reading *reading = &readings[r];
-	bool done = true;
+	int done = 1;
 
 	sv_stepped_set_host(r);
 	while (done && reading->back < reading->begun) {
@@ -1115,7 +1115,7 @@ static void a_wider_group_has_room_for_more_contexts(void **state)
 	struct ha_gin_put put;
 	struct rank *rank = &w.ranks[0];
 	unsigned int i;
-	bool done = false;
+	int done = 0;
 
 	(void)state;
 	setup(false);

@@ -217,6 +217,6 @@ void ha_gin_deregister(struct ha_gin_group *group, struct ha_gin_memory *memory)
 	free(memory->words);
 	memory->words = NULL;
 	for (uint32_t r = 0; r < group->ranks; r++)
-		memory->remotes[r].is_known = false;
+		memory->remotes[r].is_known = memory->remotes[r].is_signals = false;
 	ha_gin_group_unlock(group);
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "gin/verbs/group_memory.h"
 #include "gin/verbs/group_own.h"
+#include "gin/verbs/sender_post.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -20,9 +20,8 @@ struct ha_gin_put {
  * nothing else has happened, for what does not lie in the memory, INTERNAL for more than
  * HA_GIN_WINDOW requests to a rank that were not tested to their end.
  */
-HA_CALLED_DIRECTLY ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank,
-					  const struct ha_gin_put *put,
-					  struct ha_gin_request **out) HA_MUST_CHECK;
+ha_result_t ha_gin_put(struct ha_gin_group *group, uint32_t rank, const struct ha_gin_put *put,
+		       struct ha_gin_request **out) HA_MUST_CHECK;
 /* Out of a rank's memory into this one's. */
 struct ha_gin_get {
 	const struct ha_gin_memory *from, *to;
@@ -39,7 +38,6 @@ ha_result_t ha_gin_flush(struct ha_gin_group *group, uint32_t rank,
 
 /* *done: its memory is the caller's again, and the request is not to be used any more. */
 HA_CALLED_DIRECTLY ha_result_t ha_gin_test(struct ha_gin_group *group,
-					   struct ha_gin_request *request,
-					   bool *done) HA_MUST_CHECK;
+					   struct ha_gin_request *request, int *done) HA_MUST_CHECK;
 
 #endif

@@ -20,7 +20,7 @@ struct ha_mr;
 /* Another rank's, as it says. A key is of one epoch: two epochs may be known, of which the stream
  * is in one. */
 struct ha_gin_remote {
-	bool is_known, is_signals;
+	bool is_known, is_signals; /* the second one only with the first */
 	uint64_t base, size;
 	struct ha_gin_key {
 		uint32_t before; /* the epoch after its own; 0: it is not known */

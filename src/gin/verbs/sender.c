@@ -5,6 +5,7 @@
 #include "base/hot.h"
 #include "base/log.h"
 #include "gin/verbs/reader.h"
+#include "gin/verbs/sender_post.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/labels.h"
@@ -95,169 +96,9 @@ static void prepare(struct ha_gin_sender *sender)
 	posting->record.wr.rdma.rkey = sender->ring_rkey;
 }
 
-/* Of what is written from; a registration may have to be made first, and waits. 0: there is none.
- */
-static uint32_t __attribute__((cold, noinline)) find_lkey(struct ha_mr *from, struct ha_nic *nic)
-{
-	struct ibv_mr *mr;
-
-	return ha_mr_on(from, nic, &mr) == HA_OK ? mr->lkey : 0;
-}
-
-/* Where data goes from and to. False: its keys are not known. */
-static inline bool fill_data(struct ha_gin_sender *sender, const struct ha_gin_request *request,
-			     struct ibv_send_wr *wr)
-{
-	const struct ha_gin_remote *to = request->to;
-	struct ibv_sge *sge = &sender->posting.data_sge;
-	uint32_t lkey = ha_mr_lkey(ha_mr_keys(request->from_mr, sender->posting.nic_index));
-	uint32_t rkey;
-
-	if (__builtin_expect(lkey == 0, 0) &&
-	    !(lkey = find_lkey(request->from_mr, sender->qp.port->nic)))
-		return false;
-	if (__builtin_expect(!ha_gin_rkey(to, sender->epoch, &rkey), 0))
-		return false;
-	wr->wr.rdma.remote_addr = to->base + request->to_offset;
-	wr->wr.rdma.rkey = rkey;
-	sge->addr = request->from;
-	sge->length = request->size;
-	sge->lkey = lkey;
-	return true;
-}
-
-static inline void fill_record(struct ha_gin_sender *sender, const struct ha_gin_request *request,
-			       uint64_t number)
-{
-	struct ha_gin_posting *posting = &sender->posting;
-
-	posting->row.number = number;
-	posting->row.region = request->region;
-	posting->row.offset = request->signal_offset;
-	posting->row.addend = request->addend;
-	posting->record.wr.rdma.remote_addr =
-	    sender->ring + number % HA_GIN_WINDOW * sizeof(posting->row);
-}
-
-/* Nothing at all has to go somewhere for its notice. */
-static bool __attribute__((cold, noinline))
-post_nothing(struct ha_gin_sender *sender, const struct ibv_send_wr *noticed)
-{
-	struct ibv_send_wr wr = *noticed;
-
-	wr.num_sge = 0;
-	wr.wr.rdma.remote_addr = sender->ring;
-	wr.wr.rdma.rkey = sender->ring_rkey;
-	return ha_gin_qp_send(&sender->qp, &wr);
-}
-
-/* The queue has room for what the receiver has room for, unless acknowledgements are late. */
-static inline bool has_room(const struct ha_gin_journal *journal)
-{
-	return journal->posted - journal->acknowledged < HA_GIN_WINDOW;
-}
-
-/* The next operation: data with the notice, or data and a record that has it, in one list. False:
- * not now. */
-static inline __attribute__((always_inline)) bool post_next(struct ha_gin_sender *sender,
-							    const struct ha_gin_request *request)
-{
-	struct ha_gin_posting *posting = &sender->posting;
-	const bool has_signal = request->has_signal;
-	struct ibv_send_wr *noticed = has_signal ? &posting->record : &posting->put;
-	struct ibv_send_wr *first = noticed;
-	uint64_t number;
-
-	if (request->to) {
-		first = has_signal ? &posting->data : noticed;
-		if (!fill_data(sender, request, first))
-			return false;
-	}
-	if (!ha_gin_post(&sender->journal, &number))
-		return false;
-	noticed->wr_id = ha_gin_wr_id(HA_GIN_WR_OPERATION, number);
-	noticed->imm_data = htonl(posting->imm | ha_imm_pack(number, 0, 1, has_signal));
-	if (has_signal)
-		fill_record(sender, request, number);
-	else if (!request->to)
-		return post_nothing(sender, noticed);
-	return ha_gin_qp_send(&sender->qp, first);
-}
-
-static void __attribute__((noinline)) post_all(struct ha_gin_sender *sender)
-{
-	const struct ha_gin_journal *journal = &sender->journal;
-
-	while (journal->posted != journal->issued && has_room(journal))
-		if (!post_next(sender, &sender->requests[journal->posted & (journal->slots - 1)]))
-			return;
-}
-
-static inline void post(struct ha_gin_sender *sender)
-{
-	if (sender->journal.posted != sender->journal.issued)
-		post_all(sender);
-}
-
-/* Nearly always all before it is posted, and it can be. */
-HA_NO_CANARY HA_CALLED_DIRECTLY void ha_gin_sender_begin(struct ha_gin_sender *sender,
-							 struct ha_gin_request *request)
-{
-	struct ha_gin_journal *journal = &sender->journal;
-
-	/* The one that had its slot before was tested to its end, so it is complete. */
-	request->number = ha_gin_issue_in_room(journal);
-	request->is_out = true;
-	sender->next = &sender->requests[journal->issued & (journal->slots - 1)];
-	if (sender->state != HA_GIN_SENDER_RUNS)
-		return;
-	if (journal->posted != request->number)
-		post_all(sender);
-	else if (has_room(journal))
-		(void)post_next(sender, request);
-}
-
-/* What the receiver says costs a look at memory that it writes: only where it matters. */
-static inline bool has_to_hear(const struct ha_gin_journal *journal)
-{
-	return journal->is_e2e || journal->posted - journal->applied >= HA_GIN_WINDOW / 2;
-}
-
-static inline void takes(struct ha_gin_sender *sender, uint64_t wr_id)
-{
-	if (ha_gin_wr_what(wr_id) == HA_GIN_WR_OPERATION)
-		(void)ha_gin_acknowledge(&sender->journal, sender->epoch, ha_gin_wr_low(wr_id));
-	else if (ha_gin_wr_what(wr_id) == HA_GIN_WR_READ)
-		ha_gin_reader_hears(sender, ha_gin_wr_low(wr_id));
-}
-
 void ha_gin_sender_takes(struct ha_gin_sender *sender, uint64_t wr_id)
 {
-	takes(sender, wr_id);
-}
-
-static inline __attribute__((always_inline)) void poll(struct ha_gin_sender *sender)
-{
-	struct ha_gin_journal *journal = &sender->journal;
-	struct ibv_wc wc;
-
-	/* Where nothing is under way there is nothing to come. */
-	while ((journal->acknowledged != journal->posted || sender->qp.is_fencing) &&
-	       ha_gin_qp_poll(&sender->qp, &wc))
-		takes(sender, wc.wr_id);
-	if (has_to_hear(journal))
-		(void)ha_gin_hear_applied(journal, sender->epoch, *sender->told);
-}
-
-HA_NO_CANARY HA_CALLED_DIRECTLY void ha_gin_sender_works(struct ha_gin_sender *sender)
-{
-	if (sender->state != HA_GIN_SENDER_RUNS)
-		return;
-	poll(sender);
-	if (!sender->qp.fault)
-		post(sender);
-	if (__builtin_expect(sender->reads.done != sender->reads.issued, 0))
-		ha_gin_reader_works(sender);
+	ha_gin_sender_take(sender, wr_id);
 }
 
 /* ---- epochs --------------------------------------------------------------------------------- */
@@ -424,7 +265,7 @@ static ha_result_t leave(struct ha_gin_sender *sender)
 
 static void end_fence(struct ha_gin_sender *sender)
 {
-	poll(sender);
+	ha_gin_sender_poll(sender);
 	if (!ha_gin_qp_is_fenced(&sender->qp) || !ha_gin_qp_close(&sender->qp))
 		return;
 	ha_gin_journal_fenced(&sender->journal);

@@ -15,7 +15,6 @@
 #ifndef HA_GIN_VERBS_SENDER_H
 #define HA_GIN_VERBS_SENDER_H
 
-#include "base/hot.h"
 #include "gin/journal.h"
 #include "gin/record.h"
 #include "gin/verbs/adder.h"
@@ -112,10 +111,6 @@ static inline struct ha_gin_request *ha_gin_sender_next(struct ha_gin_sender *se
 	return request->is_out ? NULL : request;
 }
 
-/* Begins it, and posts what can be posted. */
-HA_CALLED_DIRECTLY void ha_gin_sender_begin(struct ha_gin_sender *sender,
-					    struct ha_gin_request *request);
-
 static inline bool ha_gin_is_complete(const struct ha_gin_request *request)
 {
 	return request->number < *request->completed;
@@ -127,8 +122,6 @@ void ha_gin_sender_takes(struct ha_gin_sender *sender, uint64_t wr_id);
 /* What its receiver says: OFFER and READY. */
 void ha_gin_sender_hears(struct ha_gin_sender *sender, const struct ha_gin_message *message);
 
-/* Takes what has completed, and posts what can be posted. */
-HA_CALLED_DIRECTLY void ha_gin_sender_works(struct ha_gin_sender *sender);
 /* What takes time: fences, and other epochs. An error is the end of the stream, and was said. */
 ha_result_t ha_gin_sender_mends(struct ha_gin_sender *sender) HA_MUST_CHECK;
 
