@@ -12,8 +12,8 @@
 /* Before it counts what was under way has to end, and shares to be found. */
 #define SETTLED_NS (25 * HA_NS_PER_MS)
 
-/* By so much it has to be better without a rail, so often. Where it is not even this, half of what
- * is measured is enough to tell. */
+/* By so much it has to be better without a rail, so often. Where one of the two is not even this of
+ * the other, half of what is measured is enough to tell. */
 #define BETTER	 1.03
 #define OFTEN	 2
 #define HOPELESS 0.85
@@ -47,10 +47,17 @@ static bool settles(const struct ha_parking *parking)
 	return parking->busy_ns >= SETTLED_NS && parking->bytes >= parking->under_way;
 }
 
+/* Much less than with the other choice. */
 static bool is_hopeless(const struct ha_parking *parking)
 {
-	return parking->state == HA_PARKING_ALONE && parking->stripes >= MEASURED_STRIPES / 2 &&
-	       parking->busy_ns >= MEASURED_NS / 2 && rate(parking) < HOPELESS * parking->together;
+	double other = 0;
+
+	if (parking->state == HA_PARKING_ALONE)
+		other = parking->together;
+	else if (parking->state == HA_PARKING_AGAIN)
+		other = parking->alone;
+	return parking->stripes >= MEASURED_STRIPES / 2 && parking->busy_ns >= MEASURED_NS / 2 &&
+	       rate(parking) < HOPELESS * other;
 }
 
 /* Whether it was measured for long enough. */
@@ -96,7 +103,7 @@ static void park(struct ha_parking *parking, uint64_t now_ns)
 		parking->parked_ms = PARKED_MIN_MS;
 	else
 		parking->parked_ms = longer_ms < PARKED_MOST_MS ? longer_ms : PARKED_MOST_MS;
-	parking->state = HA_PARKING_PARKED;
+	measure(parking, HA_PARKING_PARKED, 0);
 	parking->parked = parking->slot;
 	parking->due_ns = now_ns + parking->parked_ms * HA_NS_PER_MS;
 	parking->without_ns = 0;
@@ -134,6 +141,24 @@ static void try_without(struct ha_parking *parking, const struct ha_balance *bal
 	parking->better = 0;
 }
 
+/* What gets through without the one that is parked, of late: so a try of it need not ask. */
+static void look_without(struct ha_parking *parking)
+{
+	if (!measured(parking))
+		return;
+	parking->alone = rate(parking);
+	measure(parking, HA_PARKING_PARKED, 0);
+}
+
+/* One that is parked carries again, until it is clear whether that is better. It was parked for
+ * this, so once is enough. */
+static void try_with(struct ha_parking *parking, const struct ha_balance *balance)
+{
+	parking->tried = (uint8_t)(1u << parking->slot);
+	parking->better = OFTEN - 1;
+	measure(parking, HA_PARKING_AGAIN, ha_balance_pending(balance));
+}
+
 void ha_parking_goes_on(struct ha_parking *parking, uint64_t now_ns)
 {
 	parking->since_ns = now_ns;
@@ -148,9 +173,13 @@ bool ha_parking_carried(struct ha_parking *parking, const struct ha_balance *bal
 	parking->since_ns = now_ns;
 	switch ((enum ha_parking_state)parking->state) {
 	case HA_PARKING_REST:
-	case HA_PARKING_PARKED:
 		if (now_ns >= parking->due_ns && (slots & (slots - 1)) != 0)
 			measure(parking, HA_PARKING_TOGETHER, ha_balance_pending(balance));
+		return false;
+	case HA_PARKING_PARKED:
+		look_without(parking);
+		if (now_ns >= parking->due_ns && (slots & (slots - 1)) != 0 && parking->alone > 0)
+			try_with(parking, balance);
 		return false;
 	case HA_PARKING_TOGETHER:
 		if (!measured(parking))
@@ -215,4 +244,5 @@ void ha_parking_stop(struct ha_parking *parking)
 void ha_parking_goes_over(struct ha_parking *parking, unsigned slot)
 {
 	parking->slot = parking->parked = (uint8_t)slot;
+	parking->alone = 0; /* it carries another part of all */
 }

@@ -9,12 +9,12 @@
  * after longer and longer. Nothing here knows a connection.
  *
  *	REST --(due)--> TOGETHER --(measured)--> ALONE --(all were tried)--> REST
- *			   ^			 | ^ ^
- *			   |		(better) | | +--(no better: the next one)
- *			   |			 v |
- *			   |		      AGAIN (no better than this: the next one;
- *			   |			 |	  better once: the same one)
- *			   +--(due)-- PARKED <---+ (better, twice)
+ *						 | ^ ^
+ *				        (better) | | +--(no better: the next one)
+ *						 v |
+ *		      PARKED --(due)--------> AGAIN (no better than this: the next one;
+ *			   ^			 |	  better once: the same one)
+ *			   +---------------------+ (better, twice; after PARKED, once)
  *
  * Time counts only while something is under way: how much a program sends is no matter.
  *
@@ -35,7 +35,7 @@ enum ha_parking_state {
 	HA_PARKING_TOGETHER, /* what all of them carry is measured */
 	HA_PARKING_ALONE,    /* what they carry without one is */
 	HA_PARKING_AGAIN,    /* what all of them carry is, after that was more */
-	HA_PARKING_PARKED,
+	HA_PARKING_PARKED,   /* and meanwhile what they carry without it */
 };
 
 /* Of one sender. All zero: nothing was tried, and it is due. [T] */

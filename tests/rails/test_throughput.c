@@ -223,7 +223,7 @@ static void a_rail_that_slows_the_other_one_down_is_left_out(void **state)
 
 /* From when it is left out on, with one try, in which it slows the other one down again. Of slow
  * ports, which is fewer messages. */
-static void in_five_seconds_a_try_of_a_rail_that_is_left_out_costs_3_in_100(void **state)
+static void in_five_seconds_a_try_of_a_rail_that_is_left_out_costs_1_in_100(void **state)
 {
 	static const struct rails rails = {{1200, 600}, {2000, 2000}};
 	const unsigned messages = 5 * 1200 / 8 * 1000 / (SIZE / 1000); /* in five seconds, alone */
@@ -245,7 +245,7 @@ static void in_five_seconds_a_try_of_a_rail_that_is_left_out_costs_3_in_100(void
 		      pair.send->send->parking.trial.parked_ms);
 	assert_true(ns > 5 * HA_NS_PER_S);
 	assert_int_equal(pair.send->send->parking.trial.parked_ms, 4000); /* it was tried */
-	assert_in_range(permille, 970, 1000);
+	assert_in_range(permille, 990, 1000);
 	pair_close(&pair);
 }
 
@@ -427,7 +427,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(it_does_not_matter_which_rail_is_the_faster_one),
 	    cmocka_unit_test(a_rail_that_is_slow_and_far_costs_nothing),
 	    cmocka_unit_test(a_rail_that_slows_the_other_one_down_is_left_out),
-	    cmocka_unit_test(in_five_seconds_a_try_of_a_rail_that_is_left_out_costs_3_in_100),
+	    cmocka_unit_test(in_five_seconds_a_try_of_a_rail_that_is_left_out_costs_1_in_100),
 	    cmocka_unit_test(rails_that_gain_stay_whatever_is_tried),
 	    cmocka_unit_test(rails_carry_the_shares_that_were_given_whatever_they_could),
 	    cmocka_unit_test(each_port_and_connection_says_what_it_carried),

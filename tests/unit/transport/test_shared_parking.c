@@ -22,6 +22,8 @@ struct world {
 	struct ha_balance balance[SENDERS];
 	unsigned slots[SENDERS];	     /* that could carry */
 	bool pauses[SENDERS], slow[SENDERS]; /* what it has under way takes long */
+	bool helps;			     /* rail 1, by now */
+	uint32_t divided[SENDERS];	     /* what gets through of it; 0: undivided */
 	uint64_t now_ns;
 	unsigned parked; /* how often */
 };
@@ -95,13 +97,15 @@ static bool all_use_it(const struct world *w)
 static void go_on(struct world *w, unsigned ms)
 {
 	for (; ms > 0; ms--) {
-		const uint32_t bytes = all_leave_it_out(w) ? 2000 : 1000;
+		const uint32_t together = w->helps ? 3000 : 1000;
+		const uint32_t bytes = all_leave_it_out(w) ? 2000 : together;
 
 		w->now_ns += HA_NS_PER_MS;
 		for (unsigned i = 0; i < SENDERS; i++) {
 			if (!w->pauses[i] && !w->slow[i])
 				w->parked += ha_parking_sender_carried(
-				    &w->senders[i], &w->balance[i], w->slots[i], bytes, w->now_ns);
+				    &w->senders[i], &w->balance[i], w->slots[i],
+				    w->divided[i] ? bytes / w->divided[i] : bytes, w->now_ns);
 			(void)ha_parking_look(&w->senders[i], w->slow[i], w->now_ns);
 		}
 	}
@@ -258,6 +262,25 @@ static void what_a_leader_was_trying_begins_anew(void **state)
 	assert_true(all_use_it(&w));
 	assert_int_equal(w.senders[1].trial.state, HA_PARKING_TOGETHER);
 	until_parked(&w, 1, 400);
+	end(&w);
+}
+
+/* It carries another part of all, and finds out for itself what it is without that rail. */
+static void what_gets_through_is_a_leaders_own(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	until_parked(&w, 1, 400);
+	go_on(&w, 1800);
+	w.pauses[0] = w.pauses[1] = true;
+	w.divided[2] = 10;
+	w.helps = true;
+	go_on(&w, 1000);
+	assert_true(leads(&w, 2));
+	assert_int_equal(w.parked, 1);
+	assert_true(all_use_it(&w));
 	end(&w);
 }
 
@@ -458,6 +481,7 @@ int main(void)
 	    cmocka_unit_test(a_leader_stays_while_something_of_it_is_under_way),
 	    cmocka_unit_test(what_a_leader_was_trying_begins_anew),
 	    cmocka_unit_test(leaders_that_leave_in_the_middle_do_not_leave_it_out_again_and_again),
+	    cmocka_unit_test(what_gets_through_is_a_leaders_own),
 	    cmocka_unit_test(a_leader_that_leaves_is_followed_and_the_last_one_leaves_nothing),
 	    cmocka_unit_test(one_that_lacks_a_rail_does_not_lead),
 	    cmocka_unit_test(what_one_loses_that_does_not_lead_changes_nothing),
