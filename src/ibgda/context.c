@@ -101,6 +101,7 @@ static void take_options(struct ha_ibgda_context *context, const struct ha_ibgda
 	context->settings = (struct ha_ibgda_settings){
 	    .log = options->log ? options->log : LOG_DEFAULT,
 	    .outage_ns = outage_ms * HA_NS_PER_MS,
+	    .silence_ns = (unsigned int)config->rto_ms * HA_NS_PER_MS,
 	    .accepts_unproved = options->accepts_unproved != 0,
 	    .return_ns = options->return_ms * HA_NS_PER_MS,
 	    .memory = &context->memory,

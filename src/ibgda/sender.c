@@ -8,6 +8,9 @@
 #define DRAIN_NS  100000000u /* a thread that was to ring may sleep, with all others at the gate */
 #define LEAVE_NS  100000000u /* others wait no longer with what they prepare */
 
+/* What a byte takes on a link that is slow, or shared by many: 500 Mb/s. */
+#define SLOW_NS_PER_BYTE 16
+
 static struct ha_ibgda_slot *current(struct ha_ibgda_sender *sender)
 {
 	return &sender->slots[sender->host.queue];
@@ -391,21 +394,42 @@ static void starting(struct ha_ibgda_sender *sender, uint64_t now_ns)
 		sender->wanted = current(sender)->nic;
 }
 
-static bool has_failed(struct ha_ibgda_sender *sender)
+/* A queue pair may take what is posted and complete none of it, without a word. What its thread has
+ * not rung yet does not complete either, which does no harm: the host rings the next queue. */
+static bool is_silent(struct ha_ibgda_sender *sender, const struct ha_ibgda_under_way *under_way,
+		      uint64_t now_ns)
 {
-	const enum ha_ibgda_front front = ha_ibgda_look_at_front(&sender->host);
+	const uint64_t limit_ns = sender->settings.silence_ns;
+	uint64_t stands_ns;
+
+	if (under_way->first >= under_way->last || under_way->first != sender->completed ||
+	    sender->stands_ns < sender->since_ns) {
+		sender->completed = under_way->first;
+		sender->stands_ns = now_ns;
+	}
+	stands_ns = now_ns - sender->stands_ns;
+	return limit_ns != 0 && stands_ns > limit_ns &&
+	       stands_ns - limit_ns >
+		   SLOW_NS_PER_BYTE * ha_ibgda_bytes_under_way(&sender->host, under_way);
+}
+
+static bool has_failed(struct ha_ibgda_sender *sender, uint64_t now_ns)
+{
+	struct ha_ibgda_under_way under_way;
+	const enum ha_ibgda_front front = ha_ibgda_look_at_front(&sender->host, &under_way);
 
 	if (front == HA_IBGDA_MOVES)
 		sender->outage_since_ns = 0;
 	if (front == HA_IBGDA_FRONT_REFUSED)
 		ha_ibgda_sender_abort(sender, "a put names memory that is not registered");
-	return front == HA_IBGDA_FRONT_FAILED || ha_dev_load(&sender->alarm);
+	return front == HA_IBGDA_FRONT_FAILED || ha_dev_load(&sender->alarm) ||
+	       is_silent(sender, &under_way, now_ns);
 }
 
 static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
 	(void)ha_ibgda_retire(&sender->host);
-	sender->must_leave |= take_suspicions(sender, now_ns) || has_failed(sender);
+	sender->must_leave |= take_suspicions(sender, now_ns) || has_failed(sender, now_ns);
 	if (sender->phase == HA_IBGDA_ENDED)
 		return;
 	/* Queues become free only while the gate is open: without one it would be closed for ever.
@@ -426,7 +450,7 @@ static void running(struct ha_ibgda_sender *sender, uint64_t now_ns)
 /* What takes too long is written again elsewhere, as if its path had failed. */
 static void draining(struct ha_ibgda_sender *sender, uint64_t now_ns)
 {
-	const bool must_leave = take_suspicions(sender, now_ns) || has_failed(sender);
+	const bool must_leave = take_suspicions(sender, now_ns) || has_failed(sender, now_ns);
 
 	if (sender->phase == HA_IBGDA_ENDED)
 		return;

@@ -40,6 +40,8 @@ enum ha_ibgda_next {
 struct ha_ibgda_settings {
 	uint32_t log;	       /* queues of 2^log requests */
 	uint64_t outage_ns;    /* without a path: then the stream is over */
+	uint64_t silence_ns;   /* without a completion, and what bytes take on a slow link: then the
+				  queue pair has failed, whatever its NIC says; 0: never */
 	bool accepts_unproved; /* what a dead NIC acknowledged and nobody can ask for: counted; else
 				  the stream is over */
 	uint64_t return_ns;    /* the NIC that it began on has to be well for so long before it goes
@@ -74,6 +76,8 @@ struct ha_ibgda_sender {
 	uint64_t
 	    hold_ns; /* that the NIC is to be well for; doubled each time that this was too short */
 	uint64_t since_ns;	 /* the gate is open where it is */
+	uint64_t completed;	 /* requests, */
+	uint64_t stands_ns;	 /* and since then no more, while there are some */
 	uint64_t drain_until_ns; /* as planned; then it fails over */
 	uint64_t leaves_ns;	 /* it has closed what it used then */
 	uint64_t bad_ns[4];	 /* NICs are not asked until then */

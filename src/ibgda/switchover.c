@@ -146,16 +146,33 @@ static bool is_refusal(uint8_t syndrome)
 	       syndrome == HA_CQE_REMOTE_INVALID;
 }
 
-enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host)
+enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host,
+					   struct ha_ibgda_under_way *under_way)
 {
 	const struct ha_ibgda_queue *queue = in_use(host);
 	const uint64_t number = acknowledged(host), index = number - queue->base;
 	const struct ha_cqe cqe = ha_cqe_read(queue->completions, host->stream->log, index);
 
+	*under_way = (struct ha_ibgda_under_way){number, ha_dev_load(&queue->ready)};
 	if (cqe.kind == HA_CQE_FAILED && cqe.index == (uint16_t)index)
 		return is_refusal(cqe.syndrome) ? HA_IBGDA_FRONT_REFUSED : HA_IBGDA_FRONT_FAILED;
-	return number > queue->base || number >= ha_dev_load(&queue->ready) ? HA_IBGDA_MOVES
-									    : HA_IBGDA_WAITS;
+	return number > queue->base || number >= under_way->last ? HA_IBGDA_MOVES : HA_IBGDA_WAITS;
+}
+
+static uint64_t bytes_of(const struct ha_wqe *request)
+{
+	return is_nop(request) || is_signal(request) ? 0
+						     : ha_dev_swap32((uint32_t)request->words[4]);
+}
+
+uint64_t ha_ibgda_bytes_under_way(const struct ha_ibgda_host *host,
+				  const struct ha_ibgda_under_way *under_way)
+{
+	uint64_t bytes = 0;
+
+	for (uint64_t number = under_way->first; number < under_way->last; number++)
+		bytes += bytes_of(request(host, number));
+	return bytes;
 }
 
 /* Whatever was executed was published before, so it is below `ready` as it is read now. */

@@ -77,8 +77,17 @@ enum ha_ibgda_front {
 	HA_IBGDA_FRONT_FAILED,
 	HA_IBGDA_FRONT_REFUSED, /* it names memory that is not registered: no path carries it */
 };
+/* Requests of the queue in use, by numbers: first up to last were published and are not known to be
+ * complete. */
+struct ha_ibgda_under_way {
+	uint64_t first, last;
+};
 /* RUNS, PLANNED. Changes nothing. */
-enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host);
+enum ha_ibgda_front ha_ibgda_look_at_front(const struct ha_ibgda_host *host,
+					   struct ha_ibgda_under_way *under_way);
+/* What these put or read; about so much, where they complete meanwhile. */
+uint64_t ha_ibgda_bytes_under_way(const struct ha_ibgda_host *host,
+				  const struct ha_ibgda_under_way *under_way);
 
 /* RUNS, PLANNED -> FAILED_OVER. */
 void ha_ibgda_fail(struct ha_ibgda_host *host);

@@ -16,6 +16,7 @@ static void yield(const char *where);
 #include "ends.h"
 
 #include "../descriptors.h"
+#include "../stepped_rules.h"
 #include "nccl_ha/ibgda.cuh"
 
 #include <simverbs/mlx5.h>
@@ -36,6 +37,8 @@ static void yield(const char *where);
 #define REFILLED    0xfefefefefefefefeull
 #define MS	    1000000u
 #define OUTAGE_MS   3000u
+#define SILENCE_MS  60u
+#define PASSING	    4096u /* bytes of a region */
 
 enum fault {
 	NOTHING,
@@ -43,7 +46,8 @@ enum fault {
 	RECEIVERS_LINK,
 	RAIL_CUT, /* in silence */
 	SENDER_DIES,
-	OTHER_DIES, /* the receiver's, and there is a false alarm for the one in use */
+	SENDER_WEDGES, /* its queue pair takes requests and does nothing, without a word */
+	OTHER_DIES,    /* the receiver's, and there is a false alarm for the one in use */
 	RECEIVER_DIES,
 	RECEIVER_PLACED,   /* what it acknowledges last is in memory, */
 	RECEIVER_UNPLACED, /* ... or is not */
@@ -67,6 +71,8 @@ struct plan {
 	bool nobody_waits;     /* for what was posted, but for room */
 	unsigned int return_ms;
 	bool places_last; /* each thread waits until what it put last is in memory */
+	uint32_t rate_mbps;
+	unsigned int blocks; /* PASSING bytes each, that the first put has; 0: eight bytes */
 };
 
 struct result {
@@ -93,6 +99,7 @@ static struct {
 	unsigned int posted;
 	uint64_t sums[IDS], seen[IDS];
 	uint64_t cut_ns, ended_ns;
+	int wedge; /* number of a rule */
 	/* Region 2, which is given back in the first failover after it is quiet. */
 	void *passing[2];
 	struct ibv_mr *passing_mrs[2][END_NICS];
@@ -129,8 +136,8 @@ static void yield(const char *where)
 /* A put of memory that its program wants to give back when it is complete. */
 static void put_of_passing_memory(void)
 {
-	struct ha_ibgda_work post = {
-	    .put = {(uintptr_t)w.passing[0], (uintptr_t)w.passing[1], 2, 2, 8}};
+	struct ha_ibgda_work post = {.put = {(uintptr_t)w.passing[0], (uintptr_t)w.passing[1], 2, 2,
+					     w.plan->blocks ? w.plan->blocks * PASSING : 8}};
 
 	if (ha_ibgda_post(&w.sender.stream, &post) == HA_IBGDA_OK &&
 	    ha_ibgda_quiet(&w.sender.stream, post.first) == HA_IBGDA_OK)
@@ -229,14 +236,19 @@ static void look_at_signals(void)
 
 /* ---- a run ----------------------------------------------------------------------------- */
 
+static size_t passing_bytes(void)
+{
+	return (w.plan->blocks ? w.plan->blocks : 1) * PASSING;
+}
+
 static void register_passing(unsigned int end, struct ha_ibgda_nic *nics)
 {
 	w.passing[end] =
-	    mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	    mmap(NULL, passing_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(w.passing[end], MAP_FAILED);
 	for (unsigned int n = 0; n < END_NICS; n++) {
 		w.passing_mrs[end][n] =
-		    ibv_reg_mr(nics[n].pd, w.passing[end], 4096,
+		    ibv_reg_mr(nics[n].pd, w.passing[end], passing_bytes(),
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 		assert_non_null(w.passing_mrs[end][n]);
 		nics[n].lkeys[2] = w.passing_mrs[end][n]->lkey;
@@ -250,16 +262,18 @@ static void give_passing(void)
 	for (unsigned int end = 0; end < 2 && !w.is_given; end++) {
 		for (unsigned int n = 0; n < END_NICS; n++)
 			assert_int_equal(ibv_dereg_mr(w.passing_mrs[end][n]), 0);
-		assert_int_equal(munmap(w.passing[end], 4096), 0);
+		assert_int_equal(munmap(w.passing[end], passing_bytes()), 0);
 	}
 	w.is_given = true;
 }
 
 static void begin(const struct plan *plan)
 {
-	const struct sv_stepped_opts fabric = {.rails = END_NICS, .seed = plan->seed};
+	const struct sv_stepped_opts fabric = {
+	    .rails = END_NICS, .seed = plan->seed, .rate_mbps = plan->rate_mbps};
 	const struct ha_ibgda_settings settings = {.log = LOG,
 						   .outage_ns = (uint64_t)OUTAGE_MS * MS,
+						   .silence_ns = (uint64_t)SILENCE_MS * MS,
 						   .accepts_unproved = plan->seed % 2,
 						   .return_ns = (uint64_t)plan->return_ms * MS};
 
@@ -273,6 +287,8 @@ static void begin(const struct plan *plan)
 			sizeof(w.targets), 8, 2);
 	register_passing(0, w.a.nics);
 	register_passing(1, w.b.nics);
+	for (unsigned int n = 0; n < END_NICS && plan->rate_mbps; n++)
+		w.a.nics[n].timeout = w.b.nics[n].timeout = 18; /* 1 s: packets wait for others */
 	pipe_make(w.pipe);
 	assert_true(ha_ibgda_receiver_open(&w.receiver, w.b.nics, END_NICS,
 					   pipe_channel(&w.pipe[1]), NULL));
@@ -321,6 +337,14 @@ static void end(void)
 	assert_int_equal(sv_stepped_close(), 0);
 }
 
+static int add_rule_for(uint32_t rail, const char *what)
+{
+	char rule[96];
+
+	snprintf(rule, sizeof(rule), "%s rail=%u op=write nth=1", what, rail);
+	return add_rule(rule);
+}
+
 static void breaks(enum fault fault)
 {
 	const uint32_t rail = w.sender.slots[w.sender.host.queue].nic;
@@ -342,15 +366,15 @@ static void breaks(enum fault fault)
 	case RECEIVER_DIES:
 		sv_stepped_kill(1, rail);
 		return;
-	case RECEIVER_PLACED:
-	case RECEIVER_UNPLACED: {
-		char rule[96];
-
-		snprintf(rule, sizeof(rule), "kill=%s host=1 rail=%u dir=rx op=write nth=1",
-			 fault == RECEIVER_PLACED ? "placed" : "unplaced", rail);
-		assert_true(sv_stepped_fault_add(rule, NULL, 0) >= 0);
+	case SENDER_WEDGES:
+		w.wedge = add_rule_for(rail, "wedge host=0 dir=tx");
 		return;
-	}
+	case RECEIVER_PLACED:
+		(void)add_rule_for(rail, "kill=placed host=1 dir=rx");
+		return;
+	case RECEIVER_UNPLACED:
+		(void)add_rule_for(rail, "kill=unplaced host=1 dir=rx");
+		return;
 	case FALSE_ALARM:
 		ha_ibgda_sender_suspect(&w.sender, rail);
 		return;
@@ -578,6 +602,8 @@ static void what_nobody_waits_for_arrives_all_the_same(void **state)
 			    .seed = seed, .fault = RAIL_CUT, .at = at, .nobody_waits = true};
 
 			assert_null(run(&plan).over);
+			/* The NIC gave it up, which is sooner than that nothing completes. */
+			assert_true(w.ended_ns < SILENCE_MS * MS);
 		}
 }
 
@@ -624,6 +650,55 @@ static void ends_well(void)
 	check_end();
 	assert_null(w.result.wrong);
 	end();
+}
+
+/* Nobody says so, and threads wait. */
+static void a_queue_pair_that_completes_nothing_without_a_word_is_left(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 8; seed++) {
+		const struct plan plan = {.seed = seed, .places_last = seed % 2};
+		uint64_t wedged_ns;
+
+		begin(&plan);
+		while (w.posted < WORDS / 2)
+			event();
+		breaks(SENDER_WEDGES);
+		while (!fired(w.wedge) && w.result.events < EVENTS_MOST)
+			event();
+		assert_int_equal(fired(w.wedge), 1);
+		wedged_ns = sv_stepped_now();
+		goes_on(1000, 1);
+		assert_in_range(sv_stepped_now() - wedged_ns, (SILENCE_MS - 3) * MS,
+				(SILENCE_MS + 3) * MS);
+		assert_int_equal(nic_in_use(), 1);
+		ends_well();
+	}
+}
+
+static void a_stream_that_has_nothing_to_do_stays_where_it_is(void **state)
+{
+	const struct plan plan = {.seed = 1};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	goes_on(10 * SILENCE_MS, UINT32_MAX);
+	assert_true(all_have_ended());
+	assert_int_equal(w.sender.failovers, 0);
+	ends_well();
+}
+
+/* It takes longer than that to come through, and is no silence. */
+static void a_put_that_takes_long_on_a_slow_link_is_waited_for(void **state)
+{
+	const struct plan plan = {.seed = 1, .rate_mbps = 600, .blocks = 1536};
+	struct result result;
+
+	(void)state;
+	result = run(&plan);
+	assert_true(w.ended_ns > (uint64_t)SILENCE_MS * MS);
+	assert_int_equal(result.generations, 0);
+	assert_null(result.over);
 }
 
 static void a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enough(void **state)
@@ -877,6 +952,9 @@ int main(int argc, char **argv)
 		a_thread_that_sleeps_through_more_failures_than_there_are_queues_is_waited_for),
 	    cmocka_unit_test(what_nobody_waits_for_arrives_all_the_same),
 	    cmocka_unit_test(without_any_path_every_thread_returns_when_it_has_lasted_too_long),
+	    cmocka_unit_test(a_queue_pair_that_completes_nothing_without_a_word_is_left),
+	    cmocka_unit_test(a_stream_that_has_nothing_to_do_stays_where_it_is),
+	    cmocka_unit_test(a_put_that_takes_long_on_a_slow_link_is_waited_for),
 	    cmocka_unit_test(a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enough),
 	    cmocka_unit_test(the_backup_goes_to_the_other_nic_as_soon_as_that_may_be_tried),
 	    cmocka_unit_test(a_nic_that_is_suspected_meanwhile_has_to_be_well_from_then_on),
