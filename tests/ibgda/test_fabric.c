@@ -435,9 +435,13 @@ static void look_at_fences(void)
 {
 	must(w.sender.phase != HA_IBGDA_OPENING || !w.sender.slots[w.sender.host.queue].pair.qp,
 	     "a queue pair that was left is not fenced");
-	for (unsigned int n = 0; n < HA_IBGDA_OPENED_MOST; n++)
+	for (unsigned int n = 0; n < HA_IBGDA_OPENED_MOST; n++) {
 		must(w.receiver.pairs[n].number || !w.receiver.pairs[n].pair.qp,
 		     "a queue pair of which something was said is not fenced");
+		must(w.sender.phase != HA_IBGDA_OPENING ||
+			 w.receiver.pairs[n].number != w.sender.slots[w.sender.host.queue].number,
+		     "the other end's queue pair is not fenced");
+	}
 }
 
 static void event(void)
@@ -672,6 +676,30 @@ static void a_queue_pair_that_completes_nothing_without_a_word_is_left(void **st
 		assert_in_range(sv_stepped_now() - wedged_ns, (SILENCE_MS - 3) * MS,
 				(SILENCE_MS + 3) * MS);
 		assert_int_equal(nic_in_use(), 1);
+		ends_well();
+	}
+}
+
+/* The other end says something of a queue pair that was dropped just before. */
+static void what_is_said_of_another_queue_pair_is_not_of_the_one_that_fails(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 8; seed++) {
+		const struct plan plan = {.seed = seed};
+
+		begin(&plan);
+		while (w.sender.next != HA_IBGDA_NEXT_READY || w.sender.phase != HA_IBGDA_RUNNING)
+			event();
+		w.peer_is_mute = true;
+		ha_ibgda_sender_suspect(&w.sender, w.sender.slots[w.sender.next_slot].nic);
+		while (w.sender.next != HA_IBGDA_NO_NEXT)
+			event();
+		breaks(FALSE_ALARM);
+		while (w.sender.phase != HA_IBGDA_CLOSING)
+			event();
+		w.peer_is_mute = false;
+		goes_on(1000, 1);
+		goes_on(50, UINT32_MAX); /* both NICs are left alone for a while */
 		ends_well();
 	}
 }
@@ -953,6 +981,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(what_nobody_waits_for_arrives_all_the_same),
 	    cmocka_unit_test(without_any_path_every_thread_returns_when_it_has_lasted_too_long),
 	    cmocka_unit_test(a_queue_pair_that_completes_nothing_without_a_word_is_left),
+	    cmocka_unit_test(what_is_said_of_another_queue_pair_is_not_of_the_one_that_fails),
 	    cmocka_unit_test(a_stream_that_has_nothing_to_do_stays_where_it_is),
 	    cmocka_unit_test(a_put_that_takes_long_on_a_slow_link_is_waited_for),
 	    cmocka_unit_test(a_stream_goes_back_to_its_nic_when_that_has_been_well_for_long_enough),
