@@ -213,7 +213,7 @@ static void a_path_that_made_room_is_not_built_again_at_once(void **state)
 	static const struct {
 		const char *fault;
 		uint64_t at;
-	} all[] = {{"drain-forced-s", 112}, {"freeze-s", 40}, {"cut", 143}, {"one-way-r", 35}};
+	} all[] = {{"drain-forced-s", 108}, {"freeze-s", 36}, {"cut", 131}, {"one-way-r", 31}};
 	struct run_spec spec = spec_of("bundle3", all[0].fault, all[0].at);
 
 	(void)state;
