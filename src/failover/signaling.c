@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "failover/engine.h"
 #include "failover/farewell.h"
@@ -343,6 +344,8 @@ static void say_path(struct ha_comm *comm, unsigned kind, unsigned p)
 	const struct ha_path *path = comm->paths[p];
 	struct ha_message m;
 
+	if (kind == HA_MSG_REBUILD && slot->state != HA_SLOT_REBUILDING)
+		return; /* answered meanwhile: what it would say is being connected */
 	fill(comm, kind, &m);
 	name_path(&m, p, path ? path->generation : slot->newest_gen);
 	if (kind == HA_MSG_SUSPECT && ha_rails_is_lost(comm, p))
@@ -350,6 +353,7 @@ static void say_path(struct ha_comm *comm, unsigned kind, unsigned p)
 	if (kind == HA_MSG_REBUILD || kind == HA_MSG_REBUILT) {
 		if (!ha_path_open_for_use(path))
 			return;
+		HA_INVARIANT(!ha_path_away(path));
 		m.has_endpoint = true;
 		ha_path_endpoint(path, &m.endpoint);
 		m.port = slot->peer_port;

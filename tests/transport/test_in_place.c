@@ -8,7 +8,9 @@
 
 #include "admin/drain.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "failover/engine.h"
+#include "failover/fsm.h"
 #include "instance/instance.h"
 
 #include <stdio.h>
@@ -245,8 +247,28 @@ static void lose_standby(struct pair *pair, unsigned path)
 	pair_wait_standby(pair);
 }
 
-/* Fresh queue pairs take the place of those that broke, which the sender still fences when it is
- * asked for its own: it is asked again as soon as that is done. */
+/* Fresh queue pairs can only take the place of those that break. */
+static void up_without_another_place(struct pair *pair)
+{
+	up_on(pair, HA_MAX_PATHS);
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	ha_command_took_ns = sv_stepped_waited_ns;
+	for (unsigned path = 1; path < HA_MAX_PATHS - 1; path++)
+		lose_standby(pair, path);
+	transfer(pair, 5000, 2);
+}
+
+static void close_again(struct pair *pair)
+{
+	assert_int_equal(pair->recv->active, 0);
+	assert_int_equal(ha_comm_path(pair->recv)->generation, 2);
+	transfer(pair, 5000, 3);
+	pair_close(pair);
+	ha_command_took_ns = NULL;
+}
+
+/* The sender still fences them when it is asked for its own: it is asked again as soon as that is
+ * done. */
 static void takes_as_long_as_the_senders_fence(uint32_t host, unsigned fence_us)
 {
 	struct pair pair;
@@ -254,12 +276,7 @@ static void takes_as_long_as_the_senders_fence(uint32_t host, unsigned fence_us)
 	char rule[80];
 	int id;
 
-	up_on(&pair, HA_MAX_PATHS);
-	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
-	ha_command_took_ns = sv_stepped_waited_ns;
-	for (unsigned path = 1; path < HA_MAX_PATHS - 1; path++)
-		lose_standby(&pair, path);
-	transfer(&pair, 5000, 2);
+	up_without_another_place(&pair);
 	break_queue_pair(&pair, host);
 	snprintf(rule, sizeof(rule), "wait=%uus verb=modify_qp host=0 rail=0 nth=1", fence_us);
 	id = add_rule(rule);
@@ -267,10 +284,43 @@ static void takes_as_long_as_the_senders_fence(uint32_t host, unsigned fence_us)
 	print_message("a fence of %u us, host %u: %.2f ms\n", fence_us, host,
 		      (double)took_ns / 1e6);
 	assert_int_equal(fired(id), 1);
-	assert_int_equal(pair.recv->active, 0);
-	assert_int_equal(ha_comm_path(pair.recv)->generation, 2);
 	assert_true(took_ns <= fence_us * HA_NS_PER_US + 10 * TURN_NS);
-	transfer(&pair, 5000, 3);
+	close_again(&pair);
+}
+
+static unsigned connecting(struct pair *pair)
+{
+	for (;;) {
+		for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+			if (pair->recv->failover->slots[p].state == HA_SLOT_CONNECTING)
+				return p;
+		turn(pair);
+	}
+}
+
+/* The answer may come with what made it ask once more: a thread writes by then what it would say.
+ */
+static void an_end_that_is_being_connected_is_not_asked_for_once_more(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	up_on(&pair, 2);
+	sv_stepped_set_wait(SV_WAIT_ACCUMULATE);
+	ha_command_took_ns = sv_stepped_waited_ns;
+	(void)add_rule("wait=1ms verb=modify_qp host=1 rail=0");
+	break_queue_pair(&pair, 0);
+	ha_say(pair.recv, ha_say_of(HA_SAY_REBUILD, connecting(&pair)));
+	captured_length = 0;
+	captured_log[0] = '\0';
+	ha_log_set_debug(2);
+	turn(&pair);
+	ha_log_set_debug(0);
+	assert_non_null(strstr(captured_log, "recv"));
+	assert_null(strstr(captured_log, "says REBUILD"));
+	(void)time_to_go_on(&pair, 2);
+	assert_on_rail(&pair, 0);
+	transfer(&pair, 5000, 2);
 	pair_close(&pair);
 	ha_command_took_ns = NULL;
 }
@@ -514,6 +564,7 @@ int main(void)
 	    cmocka_unit_test(a_queue_pair_that_breaks_is_replaced_on_its_own_ports),
 	    cmocka_unit_test(what_was_under_way_is_replayed_once),
 	    cmocka_unit_test(a_repair_takes_what_its_commands_take),
+	    cmocka_unit_test(an_end_that_is_being_connected_is_not_asked_for_once_more),
 	    cmocka_unit_test(a_sender_that_fences_for_longer_is_asked_again_at_once),
 	    cmocka_unit_test(a_port_that_breaks_again_and_again_is_left),
 	    cmocka_unit_test(a_port_that_breaks_now_and_then_is_kept),
