@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of scripts/ as a module, for tests of its parts."""
+"""What tests of these scripts share: one as a module, for tests of its parts; a GPU to be seen; and what it has left running."""
 
 import importlib.machinery
 import importlib.util
@@ -34,3 +34,16 @@ def one_gpu(folder, mps=True, status=0):
             file.write(MPS.format(status=status))
         os.chmod(path, 0o755)
     return {"CUDA_VISIBLE_DEVICES": "0", "PATH": folder + ":" + os.environ["PATH"]}
+
+
+def processes_with(setting):
+    """Those that have it in their environment, NAME=VALUE: what a script has started."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+                if setting in file.read():
+                    found.append(pid)
+        except OSError:
+            pass
+    return found

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from loading import SCRIPTS, load_script, one_gpu
+from loading import SCRIPTS, load_script, one_gpu, processes_with
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(SCRIPTS, "gpu-failover")
@@ -105,14 +105,7 @@ class Drill(unittest.TestCase):
     def left_over(self):
         """Fabrics and processes of the drill that are still there."""
         left = [name for name in os.listdir("/dev/shm") if "gpufailover" in name]
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
-                    if f"NCCL_TESTS_HOME={self.dir}" in file.read():
-                        left.append(pid)
-            except OSError:
-                pass
-        return left
+        return left + processes_with(f"NCCL_TESTS_HOME={self.dir}")
 
     def warnings(self):
         """WARN lines of failovers in the logs of all runs."""

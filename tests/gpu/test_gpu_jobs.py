@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from loading import SCRIPTS, load_script, one_gpu
+from loading import SCRIPTS, load_script, one_gpu, processes_with
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT_S = 100
@@ -89,14 +89,7 @@ class Jobs(unittest.TestCase):
 
     def left_over(self):
         """Processes of a run, fabrics and MPS daemons that are still there."""
-        left = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
-                    if f"FAKE_JOURNAL={self.journal}" in file.read():
-                        left.append(pid)
-            except OSError:
-                pass
+        left = processes_with(f"FAKE_JOURNAL={self.journal}")
         if len(self.told("up")) != len(self.told("down")):
             left.append("a fabric")
         mps = [line[1:3] for line in self.told("mps")]
