@@ -71,6 +71,10 @@ enum ha_nccl_debug {
 /* How a group of all-reduces in the network goes on when no switch is left. */
 enum ha_inc_fallback { HA_INC_FALLBACK_NONE, HA_INC_FALLBACK_HOSTS };
 
+/* What a byte takes on a link that is slow, or shared by many: 500 Mb/s. Puts of kernels have so
+ * much for each beside rto_ms. */
+#define HA_SLOW_NS_PER_BYTE 16
+
 struct ha_config {
 	/* Switches. */
 	bool disable;	    /* HA_NCCL_DISABLE */

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ibgda/sender.h"
 
+#include "base/config.h"
+
 #include <string.h>
 
 #define BAD_NS	  20000000u  /* a NIC that could not be used is not tried again before */
 #define HOLD_MOST 64u	     /* times return_ns */
 #define DRAIN_NS  100000000u /* a thread that was to ring may sleep, with all others at the gate */
 #define LEAVE_NS  100000000u /* others wait no longer with what they prepare */
-
-/* What a byte takes on a link that is slow, or shared by many: 500 Mb/s. */
-#define SLOW_NS_PER_BYTE 16
 
 static struct ha_ibgda_slot *current(struct ha_ibgda_sender *sender)
 {
@@ -410,7 +409,7 @@ static bool is_silent(struct ha_ibgda_sender *sender, const struct ha_ibgda_unde
 	stands_ns = now_ns - sender->stands_ns;
 	return limit_ns != 0 && stands_ns > limit_ns &&
 	       stands_ns - limit_ns >
-		   SLOW_NS_PER_BYTE * ha_ibgda_bytes_under_way(&sender->host, under_way);
+		   HA_SLOW_NS_PER_BYTE * ha_ibgda_bytes_under_way(&sender->host, under_way);
 }
 
 static bool has_failed(struct ha_ibgda_sender *sender, uint64_t now_ns)

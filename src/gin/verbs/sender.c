@@ -17,8 +17,6 @@
  */
 #define OFFER_TIMEOUT_NS (200 * HA_NS_PER_MS)
 
-#define SLOW_NS_PER_BYTE 16
-
 /* Data and record of each operation, and reads. */
 static const struct ha_gin_depth depth = {.sends = 3 * HA_GIN_WINDOW,
 					  .max_inline = sizeof(struct ha_gin_record)};
@@ -241,7 +239,7 @@ static uint64_t completion_timeout_ns(const struct ha_gin_sender *sender)
 	for (uint64_t k = journal->acknowledged; k != journal->posted; k++)
 		bytes += sender->requests[k & (journal->slots - 1)].size;
 	bytes += ha_gin_reader_bytes(sender);
-	return (unsigned int)sender->config->rto_ms * HA_NS_PER_MS + bytes * SLOW_NS_PER_BYTE;
+	return (unsigned int)sender->config->rto_ms * HA_NS_PER_MS + bytes * HA_SLOW_NS_PER_BYTE;
 }
 
 static void look_for_silence(struct ha_gin_sender *sender)
