@@ -38,15 +38,19 @@ static bool completes_in_order(const struct ha_comm *comm)
 	return path && path->split != HA_SPLIT_RAILS;
 }
 
-/* The peer's software has every message before this one. True: that is news. */
-static __attribute__((noinline)) HA_NO_CANARY bool counted(struct ha_comm *comm, uint64_t count)
+/* Of messages that were never posted: what a peer can have where two rings differ. */
+static __attribute__((noinline)) bool can_have(struct ha_comm *comm, uint64_t count)
 {
-	struct ha_send_side *s = comm->send;
+	return ha_comm_peer_can_have(comm, &(struct ha_window){.base = count});
+}
 
+/* The peer's software has every message before this one. True: that is news. */
+static inline __attribute__((always_inline)) bool counted(struct ha_comm *comm,
+							  struct ha_send_side *s, uint64_t count)
+{
 	if (count <= s->delivered)
 		return false;
-	if (__builtin_expect(count > ha_send_posted_end(s), 0) &&
-	    !ha_comm_peer_can_have(comm, &(struct ha_window){.base = count}))
+	if (__builtin_expect(count > ha_send_posted_end(s), 0) && !can_have(comm, count))
 		return false;
 	/* What is to be posted again, and is there, is completed when traffic goes on. */
 	s->delivered = count < s->post_seq ? count : s->post_seq;
@@ -65,7 +69,7 @@ static __attribute__((noinline)) HA_NO_CANARY bool counted(struct ha_comm *comm,
 void ha_e2e_heard(struct ha_comm *comm, uint64_t count)
 {
 	if (comm->silent & HA_SILENT_COUNT)
-		(void)counted(comm, count);
+		(void)counted(comm, comm->send, count);
 }
 
 /* ---- counts that ride on clear-to-sends ------------------------------------------------------ */
@@ -81,27 +85,31 @@ static uint64_t count_in(const struct ha_comm *comm, uint64_t row)
 	return count + comm->slot_mask >= row ? count : 0;
 }
 
-/* Takes those that came since the last look. True: there is news. */
-static bool look_at_rows(struct ha_comm *comm)
+/*
+ * Takes those that came since the last look. True: there is news. Rows up to match_seq were there
+ * when their sends came: the last of them says most, and less than what came after it.
+ */
+static inline __attribute__((always_inline)) bool look_at_rows(struct ha_comm *comm)
 {
 	struct ha_send_side *s = comm->send;
 	struct ha_count_wait *wait = &s->count_wait;
-	uint64_t count = 0, next;
+	const uint64_t from = wait->row < s->match_seq ? s->match_seq : wait->row;
+	const uint64_t end = from + comm->slot_mask;
+	uint64_t count = 0, next, row = from;
 
-	/* Of the rows that were there when their sends came, the last one says most. */
-	if (wait->row + 1 < s->match_seq)
-		wait->row = s->match_seq - 1;
 	/* Not for ever, whatever the peer writes. */
-	for (unsigned n = 0; n <= comm->slot_mask; n++) {
-		next = count_in(comm, wait->row);
+	do {
+		next = count_in(comm, row);
 		if (next == 0)
 			break;
 		count = next;
-		wait->row++;
-	}
-	if (!counted(comm, count))
+	} while (++row < end);
+	if (row > wait->row && count == 0)
+		count = count_in(comm, row - 1);
+	wait->row = row;
+	if (!counted(comm, s, count))
 		return false;
-	s->count_ahead = (uint32_t)(wait->row - count);
+	s->count_ahead = (uint32_t)(row - count);
 	wait->in_vain = 0;
 	return true;
 }
@@ -178,7 +186,7 @@ void ha_e2e_answered(struct ha_comm *comm, struct ha_path *path, uint32_t mark)
 {
 	path->count_busy = false;
 	ha_qp_left(&path->qps[0], mark);
-	if (counted(comm, __atomic_load_n(&comm->send_ring->count, __ATOMIC_ACQUIRE)))
+	if (counted(comm, comm->send, __atomic_load_n(&comm->send_ring->count, __ATOMIC_ACQUIRE)))
 		comm->send->count_wait.in_vain++;
 }
 
@@ -190,7 +198,7 @@ void ha_e2e_look(struct ha_comm *comm)
 		return;
 	if (atomic_load_explicit(&comm->peer_bye, memory_order_acquire))
 		/* What an orderly end says counts as well. */
-		(void)counted(comm, comm->peer_done.base);
+		(void)counted(comm, comm->send, comm->peer_done.base);
 	else
 		ask(comm);
 }

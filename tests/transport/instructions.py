@@ -28,10 +28,9 @@ BASELINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "instruction
 # a start that another machine makes otherwise, and of rounding.
 ROUNDING = 0.11
 
-# What end to end may cost beside the same traffic without, both ends together. With eight in flight
-# eight acknowledgements are found at a time, and a count more. Of a send that nothing follows a copy is kept: nobody
-# has told its sender yet that it was placed.
-E2E_MORE = {"n=1 8B HA, 8 in flight e2e": 25, "n=1 8B HA e2e last": 250}
+# What end to end may cost beside the same traffic without, both ends together. Of a send that nothing
+# follows a copy is kept: nobody has told its sender yet that it was placed.
+E2E_MORE = {"n=1 8B HA e2e last": 250}
 E2E_MORE_ELSE = 20
 # What a message on a bundle may cost, in parts of the same message on a port by itself.
 BUNDLE_MOST = 1.10
