@@ -23,7 +23,7 @@
 #include "base/job_key.h"
 #include "base/statement.h"
 
-#define HA_CTRL_VERSION	     3
+#define HA_CTRL_VERSION	     4
 #define HA_CTRL_NONCE_BYTES  32
 #define HA_CTRL_HELLO_BYTES  40
 #define HA_CTRL_HEAD_BYTES   56
@@ -48,6 +48,8 @@ enum ha_ctrl_kind {
 			    and its group's key */
 	HA_CTRL_CHANGE,	 /* an operator: a switch is to be drained, or is not; REPORT answers */
 	HA_CTRL_VERDICT, /* an operator: what has a group been told? REPORT answers */
+	HA_CTRL_ALL_HERE, /* member 0: all have come to it; GO answers, or NONE; no text */
+	HA_CTRL_GIVES_UP, /* another one: it waits no longer for the word of member 0; the same */
 	/* Of the controller. */
 	HA_CTRL_PLAN = 16, /* to all members of a group; its secret is the group's key */
 	HA_CTRL_NONE,	   /* to all members of a group: there is no plan */
@@ -56,7 +58,8 @@ enum ha_ctrl_kind {
 	HA_CTRL_PART,	 /* to a member or a switch: its part of a plan (inc/part.h), and the key */
 	HA_CTRL_OVER,	 /* to a switch: a group is over; its number */
 	HA_CTRL_JOINED,	 /* of a switch: its end of the edge (inc/join.h) */
-	HA_CTRL_GO,	 /* of a leader: all members are there; no text */
+	HA_CTRL_GO,	 /* of a leader, and of the controller to who asks: all members are
+			    there; no text */
 	HA_CTRL_DRAIN,	 /* of a switch to its children: it is about to end; of the controller to
 			    a switch: nobody is to add there, until it hears GO; no text */
 	HA_CTRL_DISPUTE, /* the same: members do not ask for the same (inc/dispute.h) */

@@ -366,7 +366,7 @@ class Controller(Folder):
 
     def test_another_version_is_told_so(self):
         self.start()
-        self.expect_refused(self.host(version=1), "the controller speaks version 3, and this is 1")
+        self.expect_refused(self.host(version=1), "the controller speaks version 4, and this is 1")
         with socket.create_connection(self.address, timeout=TIMEOUT_S) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n....")
             data = b""

@@ -18,7 +18,7 @@ static const char fabric[] =
 /* What each member heard last. */
 struct heard {
 	struct nc_member member;
-	unsigned plans, nones, parts;
+	unsigned plans, nones, parts, gos;
 	char receipt[2048];
 	size_t receipt_bytes;
 	char text[1024];
@@ -44,7 +44,11 @@ static void answer(void *arg, struct nc_member *member, enum ha_ctrl_kind kind,
 
 	(void)arg;
 	assert_true(text->users >= 1);
-	assert_int_equal(kind == HA_CTRL_NONE, key == NULL);
+	assert_int_equal(kind == HA_CTRL_NONE || kind == HA_CTRL_GO, key == NULL);
+	if (kind == HA_CTRL_GO) {
+		h->gos++;
+		return;
+	}
 	if (kind == HA_CTRL_RECEIPT) {
 		assert_int_equal(member->rank, 0);
 		assert_in_range(text->length, 1, sizeof(h->receipt));
@@ -441,6 +445,71 @@ static void a_rank_is_taken_once(void **state)
 	assert_int_equal(hosts[0].plans, 1);
 }
 
+static void expect_told(unsigned gos, unsigned nones)
+{
+	unsigned heard_go = 0, heard_none = 0;
+
+	for (unsigned i = 0; i < 3; i++) {
+		heard_go += hosts[i].gos;
+		heard_none += hosts[i].nones;
+	}
+	assert_int_equal(heard_go, gos);
+	assert_int_equal(heard_none, nones);
+}
+
+static void a_group_that_has_begun_is_given_up_by_nobody(void **state)
+{
+	(void)state;
+	make(hosts, "g", 1);
+	assert_false(nc_groups_all_here(&groups, &hosts[1].member)); /* member 0 alone says so */
+	assert_true(nc_groups_all_here(&groups, &hosts[0].member));
+	expect_told(1, 0);
+	assert_true(nc_groups_give_up(&groups, &hosts[2].member, 2));
+	assert_int_equal(hosts[2].gos, 1);
+	/* Nor when member 0 has died behind its word, to others or to none. */
+	nc_groups_lost(&groups, &hosts[0].member, 3);
+	assert_true(nc_groups_give_up(&groups, &hosts[1].member, 3));
+	assert_int_equal(hosts[1].gos, 1);
+	expect_told(3, 0);
+	assert_int_equal(groups.use.switches[0].groups, 1);
+}
+
+static void a_group_that_a_member_has_given_up_is_begun_by_nobody(void **state)
+{
+	(void)state;
+	for (unsigned is_lost = 0; is_lost < 2; is_lost++) {
+		memset(hosts, 0, sizeof(hosts));
+		make(hosts, is_lost ? "h" : "g", 1);
+		if (is_lost)
+			nc_groups_lost(&groups, &hosts[0].member, 1);
+		assert_true(nc_groups_give_up(&groups, &hosts[2].member, 2));
+		expect_told(0, is_lost ? 2 : 3);
+		assert_non_null(strstr(hosts[1].text, "member 2 has not heard from member 0 that "
+						      "all are there"));
+		assert_int_equal(groups.use.switches[0].groups, 0);
+		assert_int_equal(the_switch.overs, is_lost + 1);
+		if (!is_lost) {
+			assert_true(nc_groups_all_here(&groups, &hosts[0].member));
+			assert_int_equal(hosts[0].nones, 2);
+		}
+		assert_true(nc_groups_give_up(&groups, &hosts[1].member, 3));
+		assert_int_equal(hosts[1].nones, 2);
+		expect_told(0, is_lost ? 3 : 5);
+	}
+}
+
+/* Nor one that has none of both. */
+static void a_group_without_a_plan_is_neither_begun_nor_given_up(void **state)
+{
+	(void)state;
+	assert_true(ask(&hosts[0], "g", 0, 3, 1));
+	assert_false(nc_groups_all_here(&groups, &hosts[0].member));
+	assert_false(nc_groups_give_up(&groups, &hosts[0].member, 1));
+	assert_false(nc_groups_all_here(&groups, &hosts[1].member));
+	assert_false(nc_groups_give_up(&groups, &hosts[1].member, 1));
+	expect_told(0, 0);
+}
+
 static void verdicts_for_who_comes_late_make_room_for_groups(void **state)
 {
 	struct heard *many = calloc(NC_GROUPS + 1, sizeof(*many));
@@ -480,6 +549,9 @@ int main(void)
 	    TEST(what_a_switch_has_counted_is_its_programs),
 	    TEST(a_rank_is_taken_once),
 	    TEST(verdicts_for_who_comes_late_make_room_for_groups),
+	    TEST(a_group_that_has_begun_is_given_up_by_nobody),
+	    TEST(a_group_that_a_member_has_given_up_is_begun_by_nobody),
+	    TEST(a_group_without_a_plan_is_neither_begun_nor_given_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

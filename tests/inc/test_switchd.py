@@ -18,7 +18,7 @@ import time
 import unittest
 
 import conversation
-from conversation import GO, JOIN, LEAVE, MEMBER, PART, PLAN, RECEIPT, REFUSED, SLACK, Folder, Host
+from conversation import ALL_HERE, GO, JOIN, LEAVE, MEMBER, NONE, PART, PLAN, RECEIPT, REFUSED, SLACK, Folder, Host
 
 BUILD = os.environ["BUILD"]
 OPS = int(os.environ.get("SWITCHD_OPS", "12"))
@@ -655,12 +655,11 @@ class Strangers(Fabric):
         name = f"g{next(self.names)}"
         members = self.members("ab", "--ops", "2", "--connect-ms", str(1000 * limit_s), "--ranks", "3", group=name)
         third = self.host().ask(name, 2, 3, "c")
-        self.assertEqual(third.hear()[0], PLAN)
-        kind, part, key = third.hear_bytes()
-        self.assertEqual((kind, part[28:30]), (PART, b"\4\0"))
+        part, key = self.plan_of(third)
+        self.assertEqual(part[28:30], b"\4\0")
         time.sleep(0.1 * limit_s)
         members[1].send_signal(signal.SIGSTOP)
-        leader = Host((socket.inet_ntoa(part[35:31:-1]), struct.unpack_from("<H", part, 30)[0]), self.site())
+        leader = Host(self.leader_at(part), self.site())
         leader.say(MEMBER, part[8:16] + struct.pack("<H6x", 2), key)
         try:
             is_in_time = leader.hear()[0] == GO
@@ -679,6 +678,95 @@ class Strangers(Fabric):
         self.start_controller(STAR)
         self.serve("s")
         self.assertTrue(any(self.come_while_another_is_stopped(limit_s) for limit_s in (2, 8, 32)))
+
+    def plan_of(self, host):
+        """Its part of the plan, and the key; of member 0 behind the receipt."""
+        self.assertEqual(host.hear()[0], PLAN)
+        kind, part, key = host.hear_bytes()
+        return host.hear_bytes()[1:] if kind == RECEIPT else (part, key)
+
+    def leader_at(self, part):
+        return (socket.inet_ntoa(part[35:31:-1]), struct.unpack_from("<H", part, 30)[0])
+
+    def meet_but_for_one(self, limit_s):
+        """Two members, and of the third, by hand, its connections with the controller and with member 0, and how it comes to that."""
+        self.start_controller(STAR)
+        self.serve("s")
+        members = self.members("ab", "--ops", "2", "--connect-ms", str(1000 * limit_s), "--ranks", "3")
+        third = self.host().ask("g", 2, 3, "c")
+        self.addCleanup(third.close)
+        part, key = self.plan_of(third)
+        leader = Host(self.leader_at(part), self.site())
+        self.addCleanup(leader.close)
+        time.sleep(0.1 * limit_s)  # member 1 has come to it, too
+        return members, third, leader, lambda: leader.say(MEMBER, part[8:16] + struct.pack("<H6x", 2), key)
+
+    def test_member_0_that_was_stopped_hears_the_verdict_of_the_others(self):
+        """All have come to it by the time that it goes on, which is after the others' limit."""
+        limit_s = 2 * SLACK
+        members, third, leader, come = self.meet_but_for_one(limit_s)
+        members[0].send_signal(signal.SIGSTOP)
+        come()
+        begun = time.monotonic()
+        self.expect_one_error(members[1:], "member 0 does not say in time that all are there")
+        self.assertLess(time.monotonic() - begun, limit_s)
+        self.assertEqual([one["state"] for one in self.status()["groups"]], ["refused"])
+        self.assertEqual(third.hear()[0], NONE)
+        members[0].send_signal(signal.SIGCONT)
+        self.expect_one_error(members[:1], "member 1 has not heard from member 0 that all are there")
+        self.assertEqual(leader.hear()[0], REFUSED)
+
+    def test_member_0_that_was_stopped_behind_its_question_finds_the_answer(self):
+        """After its limit: the others may have heard that answer, too."""
+        limit_s = 2 * SLACK
+        members, third, leader, come = self.meet_but_for_one(limit_s)
+        self.ctrld.send_signal(signal.SIGSTOP)
+        come()
+        time.sleep(0.1 * limit_s)
+        members[0].send_signal(signal.SIGSTOP)
+        self.ctrld.send_signal(signal.SIGCONT)
+        time.sleep(0.4 * limit_s)
+        members[0].send_signal(signal.SIGCONT)
+        self.assertEqual(leader.hear()[0], GO)
+        for one in (third, leader):
+            one.close()
+        self.expect_one_error(members, r"^a member's process has ended \(member 2,")
+
+    def test_a_controller_that_is_stopped_when_all_have_come_is_no_verdict(self):
+        """Member 0 says so to all, and what the controller makes of its question later is nobody's business."""
+        limit_s = 2 * SLACK
+        members, third, leader, come = self.meet_but_for_one(limit_s)
+        self.ctrld.send_signal(signal.SIGSTOP)
+        come()
+        begun = time.monotonic()
+        self.assertEqual(leader.hear()[0], REFUSED)
+        self.ctrld.send_signal(signal.SIGCONT)
+        self.expect_one_error(members, "the controller does not say in time whether all are there")
+        self.assertLess(time.monotonic() - begun, limit_s)
+
+    def as_member_0(self, name):
+        """By hand, whom the others dial, and hear nothing from: two members, and what this one hears from the controller."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        leader = self.host().ask(name, 0, 3, "a", unit=65536, window=16, listen="127.0.0.1:%d" % listener.getsockname()[1])
+        members = self.members("xbc", "--ops", "2", "--connect-ms", str(2000 * SLACK), group=name)
+        members[0].kill()
+        self.plan_of(leader)
+        return listener, leader, members[1:]
+
+    def test_whom_member_0_has_not_told_that_all_are_there_hears_it_from_the_controller(self):
+        """It is stopped, or ends, behind its word to the controller: all others begin, and hear that it is dead."""
+        self.start_controller(STAR)
+        self.serve("s")
+        for is_stopped in (True, False):
+            listener, leader, members = self.as_member_0(f"g{is_stopped}")
+            leader.say(ALL_HERE)
+            self.assertEqual(leader.hear()[0], GO)
+            if is_stopped:
+                time.sleep(1.2 * SLACK)  # they have asked, and go on
+            listener.close()
+            leader.close()
+            self.expect_one_error(members, r"^a member's process has ended \(member 0,")
 
     def join(self, at, key, group, secret, epoch=0, node=2, place=0, tree=0):
         """Why the switch refuses it, by an end of an edge that nobody has."""

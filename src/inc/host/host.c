@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "inc/failback.h"
 #include "inc/host/joining.h"
+#include "inc/host/meeting.h"
 #include "inc/leader.h"
 #include "inc/net/lease.h"
 #include "inc/net/star.h"
@@ -443,37 +444,6 @@ uint64_t ha_host_pause_ns(const struct ha_host *host)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-/* Who has come to the leader waits for its word as long as it lives: the others may have heard
- * already that all are there. */
-static bool may_give_up(const struct ha_host *host)
-{
-	return host->leader || !ha_star_is_anybody_there(host->star);
-}
-
-static bool wait_for_all(struct ha_host *host, uint64_t until_ns, char *why, size_t size)
-{
-	const struct timespec pause = {.tv_nsec = 200000};
-	struct ha_inc_frame frame;
-	uint16_t member = 0;
-
-	while (ha_real_ns() < until_ns || !may_give_up(host)) {
-		switch (ha_star_next(host->star, ha_real_ns(), &member, &frame)) {
-		case HA_STAR_READY:
-			return true;
-		case HA_STAR_GONE:
-			snprintf(why, size, "member %u, before all were there: %s", member,
-				 ha_star_why(host->star, member));
-			return false;
-		case HA_STAR_NOTHING:
-		case HA_STAR_FRAME:
-			nanosleep(&pause, NULL);
-		}
-	}
-	snprintf(why, size, "member %u has not come to member 0 in time",
-		 host->leader ? ha_star_missing(host->star) : host->wish.ask.rank);
-	return false;
-}
-
 static ha_result_t make_leader(struct ha_host *host)
 {
 	const uint16_t members = host->answer.part.members;
@@ -552,21 +522,22 @@ static ha_result_t make_star(struct ha_host *host)
 
 static ha_result_t open_all(struct ha_host *host, char *why, size_t size)
 {
-	const uint64_t half_ns = host->wish.connect_ns / 2, fifth_ns = host->wish.connect_ns / 5;
-	uint64_t until_ns;
+	const uint64_t half_ns = host->wish.connect_ns / 2;
+	bool is_leader_gone = false;
 
 	HA_TRY(ha_ask(&host->wish.ask, ha_real_ns() + half_ns, &host->answer, why, size));
-	/* Who has not come when the leader gives up is not waited for any more. */
-	until_ns = ha_real_ns() + (host->wish.ask.rank == 0 ? 2 * fifth_ns : half_ns);
 	snprintf(why, size, "the device gives no memory for this member, or there is none");
 	HA_TRY(make_member(host));
 	HA_TRY(make_star(host));
-	if (!wait_for_all(host, until_ns, why, size))
+	if (!ha_meet(host->star, &host->answer.talk, (uint16_t)host->wish.ask.rank,
+		     host->wish.connect_ns, &is_leader_gone, why, size))
 		return HA_ERR_REMOTE;
 	if (!host->leader) /* its lease is member 0's to hold */
 		ha_talk_end(&host->answer.talk);
 	ha_lease_begin(&host->lease, &host->wish.ask, &host->answer);
 	ha_joining_join(&host->joining, host->member, 0, 0);
+	if (is_leader_gone)
+		is_gone(host, 0, ha_now_ns());
 	return HA_OK;
 }
 

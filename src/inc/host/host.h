@@ -36,10 +36,10 @@ struct ha_host_wish {
 struct ha_host;
 
 /*
- * Waits for all members, and ends the same way at all of them: of the limit the first half is for
- * the controller's verdict, which all hear at once; of the other one member 0, which says when all
- * are there, takes less than the others. Not HA_OK: as ha_ask(), or HA_ERR_REMOTE: some member is
- * not there in time; `why` says why not, and *out is NULL.
+ * Waits for all members, and ends the same way at all of them (inc/host/meeting.h): of the limit
+ * the first half is for the controller's plan, which all hear at once, the other one for them to
+ * meet. Not HA_OK: as ha_ask(), or HA_ERR_REMOTE: some member is not there in time; `why` says why
+ * not, and *out is NULL.
  */
 ha_result_t ha_host_open(const struct ha_host_wish *wish, struct ha_host **out, char *why,
 			 size_t size) HA_MUST_CHECK;

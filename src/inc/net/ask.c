@@ -92,7 +92,7 @@ static ha_result_t take_part(const struct ha_ask *ask, struct ha_ask_answer *ans
 }
 
 /* {"group": ..., "why": ...}, in compact form and with the reason last: that is for people. */
-static ha_result_t no_plan(const struct ha_talk_frame *heard, char *why, size_t size)
+void ha_ask_why_none(const struct ha_talk_frame *heard, char *why, size_t size)
 {
 	static const char key[] = "\"why\":\"";
 	const char *text = (const char *)heard->text;
@@ -102,7 +102,6 @@ static ha_result_t no_plan(const struct ha_talk_frame *heard, char *why, size_t 
 
 	snprintf(why, size, "no plan: %.*s", (int)(heard->length - before - behind), text + before);
 	ha_make_printable(why);
-	return HA_ERR_USAGE;
 }
 
 /* Without memory for it there is none. */
@@ -138,8 +137,10 @@ static ha_result_t converse(const struct ha_ask *ask, uint64_t until_ns,
 		case HA_TALK_HEARD:
 			break;
 		}
-		if (answer->talk.heard.kind == HA_CTRL_NONE)
-			return no_plan(&answer->talk.heard, why, size);
+		if (answer->talk.heard.kind == HA_CTRL_NONE) {
+			ha_ask_why_none(&answer->talk.heard, why, size);
+			return HA_ERR_USAGE;
+		}
 		if (answer->talk.heard.kind == HA_CTRL_RECEIPT)
 			keep_receipt(answer);
 		if (answer->talk.heard.kind == HA_CTRL_PART)

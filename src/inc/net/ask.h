@@ -39,4 +39,7 @@ ha_result_t ha_ask(const struct ha_ask *ask, uint64_t until_ns, struct ha_ask_an
 		   char *why, size_t size) HA_MUST_CHECK;
 void ha_ask_end(struct ha_ask_answer *answer);
 
+/* What the controller says with NONE. */
+void ha_ask_why_none(const struct ha_talk_frame *heard, char *why, size_t size);
+
 #endif

@@ -176,8 +176,6 @@ static bool gather(struct ha_star *star, uint64_t now_ns)
 	look_at_strangers(star, now_ns);
 	if (ha_star_missing(star) < star->shape.members)
 		return false;
-	for (unsigned int i = 1; i < star->n; i++)
-		ha_talk_say(&star->ways[i].talk, HA_CTRL_GO, NULL, "", 0);
 	close(star->shape.listener); /* nobody else is to come */
 	star->shape.listener = -1;
 	star->is_ready = true;
@@ -263,6 +261,19 @@ void ha_star_say(struct ha_star *star, uint16_t member, const struct ha_inc_fram
 			    ha_inc_frame_encode(frame, bytes));
 }
 
+void ha_star_go(struct ha_star *star)
+{
+	for (unsigned int i = 1; i < star->n; i++)
+		ha_talk_say(&star->ways[i].talk, HA_CTRL_GO, NULL, "", 0);
+}
+
+void ha_star_refuse(struct ha_star *star, const char *why)
+{
+	for (unsigned int i = 1; i < star->n; i++)
+		if (star->ways[i].is_there)
+			ha_talk_refuse(&star->ways[i].talk, why);
+}
+
 uint16_t ha_star_missing(const struct ha_star *star)
 {
 	uint16_t member = 0;
@@ -278,6 +289,11 @@ bool ha_star_is_anybody_there(const struct ha_star *star)
 		if (star->ways[i].is_used && star->ways[i].is_there)
 			return true;
 	return false;
+}
+
+bool ha_star_is_refused(const struct ha_star *star)
+{
+	return way_to(star, 0)->talk.is_refused;
 }
 
 const char *ha_star_why(const struct ha_star *star, uint16_t member)

@@ -263,6 +263,7 @@ static void be_refused(struct ha_talk *talk)
 	memcpy(why, talk->heard.text, n);
 	why[n] = '\0';
 	ha_make_printable(why);
+	talk->is_refused = true;
 	fail(talk, "refused: %s", why);
 }
 

@@ -41,9 +41,10 @@ struct ha_talk {
 	const struct ha_job_key *site;
 	uint8_t nonce[HA_CTRL_NONCE_BYTES];
 	struct ha_ctrl_session keys;
-	uint32_t most; /* bytes of a text that is taken */
-	bool is_known; /* has said something genuine */
-	bool is_told;  /* ENDED has been said */
+	uint32_t most;	 /* bytes of a text that is taken */
+	bool is_known;	 /* has said something genuine */
+	bool is_told;	 /* ENDED has been said */
+	bool is_refused; /* OVER: the other end has said so */
 	uint8_t *in;
 	size_t got, in_room;
 	uint8_t *out;

@@ -20,7 +20,8 @@ enum event {
 	MEMBER_LOST, /* another one than member 0 */
 	LEADER_LOST,
 	LEADER_BACK,
-	LEFT, /* member 0 says that it is over */
+	LEFT,	  /* member 0 says that it is over */
+	GIVEN_UP, /* before all were there a member waits no longer */
 	EXPIRED,
 	EVENTS
 };
@@ -33,6 +34,7 @@ static const enum state next_states[STATES][EVENTS] = {
 		   [LEADER_LOST] = REFUSED,
 		   [LEADER_BACK] = GONE,
 		   [LEFT] = REFUSED,
+		   [GIVEN_UP] = GONE,
 		   [EXPIRED] = REFUSED},
     [HELD] = {[PLANNED] = GONE,
 	      [UNPLANNED] = GONE,
@@ -40,6 +42,7 @@ static const enum state next_states[STATES][EVENTS] = {
 	      [LEADER_LOST] = ORPHANED,
 	      [LEADER_BACK] = HELD,
 	      [LEFT] = GONE,
+	      [GIVEN_UP] = REFUSED,
 	      [EXPIRED] = HELD},
     [ORPHANED] = {[PLANNED] = GONE,
 		  [UNPLANNED] = GONE,
@@ -47,6 +50,7 @@ static const enum state next_states[STATES][EVENTS] = {
 		  [LEADER_LOST] = ORPHANED,
 		  [LEADER_BACK] = HELD,
 		  [LEFT] = GONE,
+		  [GIVEN_UP] = REFUSED,
 		  [EXPIRED] = GONE},
     [REFUSED] = {[PLANNED] = GONE,
 		 [UNPLANNED] = REFUSED,
@@ -54,8 +58,9 @@ static const enum state next_states[STATES][EVENTS] = {
 		 [LEADER_LOST] = REFUSED,
 		 [LEADER_BACK] = REFUSED,
 		 [LEFT] = REFUSED,
+		 [GIVEN_UP] = REFUSED,
 		 [EXPIRED] = GONE},
-    [GONE] = {GONE, GONE, GONE, GONE, GONE, GONE, GONE},
+    [GONE] = {GONE, GONE, GONE, GONE, GONE, GONE, GONE, GONE},
 };
 
 static const char *const state_names[STATES] = {[GATHERING] = "gathering",
@@ -69,6 +74,7 @@ struct nc_group {
 	enum state state;
 	char name[NC_GROUP_NAME], label[NC_NAME_MAX];
 	unsigned ranks, here;
+	bool has_begun;		    /* member 0 has said that all have come to it */
 	struct nc_member **members; /* by rank; NULL: nobody */
 	unsigned *ports;	    /* by rank: vertex; NC_NO_VERTEX: has not asked */
 	struct nc_ask leader;	    /* once member 0 has asked */
@@ -267,17 +273,22 @@ void nc_groups_drain(struct nc_groups *groups, unsigned vertex, bool is_on)
 
 /* ---- the end of one -------------------------------------------------------------------------- */
 
+static void release_plan(struct nc_groups *groups, struct nc_group *group)
+{
+	if (group->plan.n_members == 0)
+		return;
+	remove_everywhere(groups, group);
+	nc_parts_end(&group->parts);
+	nc_unplace(&groups->use, &group->plan);
+}
+
 /* It is in no state any more. */
 static void free_group(struct nc_groups *groups, struct nc_group *group)
 {
 	for (unsigned i = 0; i < group->ranks; i++)
 		if (group->members[i])
 			*group->members[i] = (struct nc_member){0};
-	if (group->plan.n_members > 0) {
-		remove_everywhere(groups, group);
-		nc_parts_end(&group->parts);
-		nc_unplace(&groups->use, &group->plan);
-	}
+	release_plan(groups, group);
 	ha_list_remove(&group->link);
 	groups->n--;
 	nc_text_release(group->verdict);
@@ -347,7 +358,7 @@ static void enter(struct nc_groups *groups, struct nc_group *group, enum state s
 	group->deadline_ns = state == ORPHANED	? now_ns + groups->lease_ns
 			     : state == REFUSED ? now_ns + NC_LATE_NS
 						: 0;
-	if (was == GATHERING)
+	if (was == GATHERING || state == REFUSED)
 		for (unsigned i = 0; i < group->ranks && group->verdict; i++)
 			if (group->members[i])
 				tell(groups, group, i);
@@ -364,8 +375,8 @@ static void happens(struct nc_groups *groups, struct nc_group *group, enum event
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
-/* What there will be for a group that is gathering. Without memory for a text there is none to say,
- * and its members' own time limits are left. */
+/* What there will be for a group that is gathering, or has not begun. Without memory for a text
+ * there is none to say, and its members' own time limits are left. */
 __attribute__((format(printf, 5, 6))) static void refuse(struct nc_groups *groups,
 							 struct nc_group *group, enum event event,
 							 uint64_t now_ns, const char *format, ...)
@@ -376,7 +387,9 @@ __attribute__((format(printf, 5, 6))) static void refuse(struct nc_groups *group
 	va_start(args, format);
 	vsnprintf(why, sizeof(why), format, args);
 	va_end(args);
-	if (group->state == GATHERING) {
+	if (group->state == GATHERING || event == GIVEN_UP) {
+		release_plan(groups, group);
+		nc_text_release(group->verdict);
 		group->verdict =
 		    nc_text_of(json_pack("{s:s, s:s}", "group", group->name, "why", why));
 		groups->refusals++;
@@ -639,6 +652,7 @@ static bool begin_again(struct nc_groups *groups, struct nc_member *member,
 	}
 	join(group, member, &leader);
 	install_everywhere(groups, group);
+	group->has_begun = true;
 	happens(groups, group, PLANNED, now_ns);
 	return true;
 }
@@ -733,6 +747,48 @@ void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_
 {
 	if (member->group && member->rank == 0)
 		refuse(groups, member->group, LEFT, now_ns, "member 0 has left");
+}
+
+static void say_go(struct nc_groups *groups, struct nc_member *member)
+{
+	struct nc_text *text = nc_text_new("", 0);
+
+	if (text)
+		groups->answer(groups->arg, member, HA_CTRL_GO, text, NULL);
+	nc_text_release(text);
+}
+
+static void say_whether_begun(struct nc_groups *groups, struct nc_member *member)
+{
+	if (member->group->has_begun)
+		say_go(groups, member);
+	else if (member->group->verdict)
+		tell(groups, member->group, member->rank);
+}
+
+bool nc_groups_all_here(struct nc_groups *groups, struct nc_member *member)
+{
+	struct nc_group *group = member->group;
+
+	if (!group || member->rank != 0 || group->state == GATHERING)
+		return false;
+	group->has_begun |= group->state == HELD;
+	say_whether_begun(groups, member);
+	return true;
+}
+
+bool nc_groups_give_up(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns)
+{
+	struct nc_group *group = member->group;
+
+	if (!group || group->state == GATHERING)
+		return false;
+	if (group->has_begun || group->state == REFUSED)
+		say_whether_begun(groups, member);
+	else
+		refuse(groups, group, GIVEN_UP, now_ns,
+		       "member %u has not heard from member 0 that all are there", member->rank);
+	return true;
 }
 
 /* Who has not asked, of those the first. */

@@ -95,8 +95,7 @@ struct nc_groups {
 	struct nc_counted *counted;    /* by switch: what that says of itself */
 	struct nc_drain *drains;       /* by switch */
 	/* Says a verdict: a plan and then a part of it, with the group's key, or that there is
-	 * none.
-	 */
+	 * none, any more; or that the group has begun. */
 	void (*answer)(void *arg, struct nc_member *member, enum ha_ctrl_kind kind,
 		       struct nc_text *text, const uint8_t *key);
 	/* Says a part of a plan, with the group's key, that a group is over, or whether the switch
@@ -132,6 +131,14 @@ bool nc_groups_are_lanes_there(const struct nc_groups *groups, const struct nc_m
 /* Member 0 says by which way its group goes. False: it cannot be. */
 bool nc_groups_way(struct nc_groups *groups, const struct nc_member *member, const void *text,
 		   size_t length) HA_MUST_CHECK;
+/*
+ * Member 0 says that all have come to it, or another member that it does not wait for that any
+ * more: what is said first is the verdict, which whoever says either of them hears: GO, or why
+ * there is none. False: it is of no group that has a plan, or not its member 0.
+ */
+bool nc_groups_all_here(struct nc_groups *groups, struct nc_member *member) HA_MUST_CHECK;
+bool nc_groups_give_up(struct nc_groups *groups, struct nc_member *member,
+		       uint64_t now_ns) HA_MUST_CHECK;
 /* The member says that the group is over. */
 void nc_groups_leave(struct nc_groups *groups, struct nc_member *member, uint64_t now_ns);
 

@@ -289,6 +289,14 @@ static void hears(void *arg, struct nc_session *session, enum ha_ctrl_kind kind,
 		if (!nc_groups_way(&s->groups, &session->member, text, length))
 			refuse(s, session, "this is no way of a group of which it is member 0");
 		return;
+	case HA_CTRL_ALL_HERE:
+		if (!nc_groups_all_here(&s->groups, &session->member))
+			refuse(s, session, "this is no member 0 of a group that has a plan");
+		return;
+	case HA_CTRL_GIVES_UP:
+		if (!nc_groups_give_up(&s->groups, &session->member, s->now_ns))
+			refuse(s, session, "this is no member of a group that has a plan");
+		return;
 	case HA_CTRL_KNOW:
 		know(s, session, text, length, secret);
 		return;
