@@ -48,11 +48,17 @@ class Ranks(test_switchd.Fabric):
         self.carry_handles(ranks)
         return ranks
 
-    def carry_handles(self, ranks):
+    def handles_of(self, ranks):
         handles = []
         for rank in ranks:
             self.read_until(rank, "devices 1\n")
             handles.append(rank.stdout.readline().split()[1])
+        return handles
+
+    def carry_handles(self, ranks):
+        self.give_handles(ranks, self.handles_of(ranks))
+
+    def give_handles(self, ranks, handles):
         for rank in ranks:
             rank.stdin.write(" ".join(handles) + "\n")
             rank.stdin.flush()
@@ -108,13 +114,17 @@ class Sums(Ranks):
         """NCCL makes communicators and destroys them: nothing is left, at the ranks, the switch and the controller."""
         self.start_controller(STAR)
         self.serve("s")
-        before = self.descriptors(self.switches["s"])
+        before = self.held(self.switches["s"])
         ranks = self.job("abc", "--ops", "5", "--bytes", "3000", "--cycles", str(CYCLES))
+        of_ranks = None
         for _ in range(CYCLES - 1):
-            self.carry_handles(ranks)
+            handles = self.handles_of(ranks)
+            of_ranks = of_ranks or self.held(*ranks)
+            self.assertEqual(self.held(*ranks), of_ranks)
+            self.give_handles(ranks, handles)
         self.expect_all_right(ranks, 5)
         self.expect_free()
-        self.assertTrue(test_switchd.wait_for(lambda: self.descriptors(self.switches["s"]) == before))
+        self.assertTrue(test_switchd.wait_for(lambda: self.held(self.switches["s"]) == before))
 
     def expect_inc(self, status, pattern, *words, **variables):
         """What `nccl-ha inc` says of the controller."""

@@ -149,6 +149,12 @@ class Fabric(Folder):
     def descriptors(self, process):
         return len(os.listdir(f"/proc/{process.pid}/fd"))
 
+    def held(self, *processes):
+        """Of each of them, descriptors, and the queue pairs, completion queues and registrations that the fabric counts."""
+        done = subprocess.run([SIMVERBS, "status", self.fabric, "--json"], stdout=subprocess.PIPE, check=True, timeout=TIMEOUT_S)
+        slots = json.loads(done.stdout)["processes"]
+        return [[self.descriptors(one)] + [sum(slot[what] for slot in slots if slot["pid"] == one.pid) for what in ("qps", "cqs", "mrs")] for one in processes]
+
     # ---- what becomes of members
 
     def read_until(self, member, line):
@@ -412,14 +418,15 @@ class Sums(Fabric):
 
     def kill_half_way(self, number, victim):
         """A group of three of which one is killed while it adds: when the others have ended, and the switch has let go."""
-        before = self.descriptors(self.switches["s"])
+        before = self.held(self.switches["s"])
         members = self.members("abc", "--ops", "1000000", "--bytes", "20000", group=f"g{number}")
         self.read_all_until(members, f"done {number % 7}\n")
+        self.assertGreater(self.held(self.switches["s"])[0][1:], before[0][1:])
         members[victim].kill()
         killed = time.monotonic()
         self.expect_one_error([one for one in members if one is not members[victim]], fr"^a member's process has ended \(member {victim},")
         ended = time.monotonic()
-        self.assertTrue(wait_for(lambda: self.descriptors(self.switches["s"]) == before))
+        self.assertTrue(conversation.wait_for(lambda: self.held(self.switches["s"]) == before, 10 * SLACK), (self.held(self.switches["s"]), before))
         return ended - killed, time.monotonic() - killed
 
     def test_groups_that_are_killed_half_way_leave_nothing(self):
