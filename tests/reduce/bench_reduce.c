@@ -25,12 +25,11 @@
 #define MOST_ROUNDS 400 /* where something else may have had the processor at the wrong moments */
 #define IN_A_ROW    6	/* units that are measured as one */
 
-#define MIN_FP32_GBPS	   12.0
-#define MIN_BF16_GBPS	   8.0
-#define MIN_INT8_GBPS	   12.0
-#define MIN_TIMES_NAIVE	   4.0
-#define MAX_DENORMAL_RATIO 2.0
-#define MAX_STALE_RATIO	   1.1 /* NaNs, and whatever old memory holds */
+#define MIN_FP32_GBPS	12.0
+#define MIN_BF16_GBPS	8.0
+#define MIN_INT8_GBPS	12.0
+#define MIN_TIMES_NAIVE 4.0
+#define MAX_ODD_RATIO	1.1 /* denormals, NaNs, and whatever old memory holds */
 
 static _Alignas(64) uint8_t sources[SOURCES][UNIT_BYTES], result[UNIT_BYTES];
 static uint8_t scratch[SOURCES / 2 * UNIT_BYTES * HA_REDUCE_MAX_BYTES / 2];
@@ -231,15 +230,10 @@ static void against_naive(unsigned int type, naive_sum *scalar, naive_sum *vecto
 	mark("times the naive loop", gbps[0] / gbps[1], MIN_TIMES_NAIVE, false);
 }
 
-static double most_for(enum data data)
-{
-	return data == DENORMAL ? MAX_DENORMAL_RATIO : MAX_STALE_RATIO;
-}
-
 static bool odd_data_hold(const double gbps[])
 {
 	for (enum data data = DENORMAL; data <= OLD; data++)
-		if (gbps[0] / gbps[data] > most_for(data))
+		if (gbps[0] / gbps[data] > MAX_ODD_RATIO)
 			return false;
 	return true;
 }
@@ -271,7 +265,7 @@ static void odd_data(unsigned int type, unsigned int op)
 		if (op == HA_REDUCE_PROD)
 			printf("  %-34s %6.2f\n", name, gbps[0] / gbps[data]);
 		else
-			mark(name, gbps[0] / gbps[data], most_for(data), true);
+			mark(name, gbps[0] / gbps[data], MAX_ODD_RATIO, true);
 	}
 }
 
