@@ -37,6 +37,7 @@ class Gains(unittest.TestCase):
         one = stepped(8, 8 * MiB, 1, "switch")
         self.assertLessEqual(max(one["out"], one["in"]), 1.02 * 8 * MiB)
         self.assertGreaterEqual(min(one["out"], one["in"]), 8 * MiB)
+        self.assertGreaterEqual(stepped(8, 8 * MiB, 1, "ring")["out"], 1.74 * 8 * MiB)
 
     def test_few_bytes_take_two_steps(self):
         for hosts in (8, 16):
