@@ -426,7 +426,7 @@ class Sums(Fabric):
         killed = time.monotonic()
         self.expect_one_error([one for one in members if one is not members[victim]], fr"^a member's process has ended \(member {victim},")
         ended = time.monotonic()
-        self.assertTrue(conversation.wait_for(lambda: self.held(self.switches["s"]) == before, 10 * SLACK), (self.held(self.switches["s"]), before))
+        self.assertTrue(conversation.wait_for(lambda: self.held(self.switches["s"]) == before, 5 * SLACK), (self.held(self.switches["s"]), before))
         return ended - killed, time.monotonic() - killed
 
     def test_groups_that_are_killed_half_way_leave_nothing(self):
