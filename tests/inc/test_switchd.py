@@ -710,7 +710,7 @@ class Strangers(Fabric):
 
     def test_member_0_that_was_stopped_hears_the_verdict_of_the_others(self):
         """All have come to it by the time that it goes on, which is after the others' limit."""
-        limit_s = 2 * SLACK
+        limit_s = 1 + SLACK
         members, third, leader, come = self.meet_but_for_one(limit_s)
         members[0].send_signal(signal.SIGSTOP)
         come()
@@ -725,7 +725,7 @@ class Strangers(Fabric):
 
     def test_member_0_that_was_stopped_behind_its_question_finds_the_answer(self):
         """After its limit: the others may have heard that answer, too."""
-        limit_s = 2 * SLACK
+        limit_s = 1 + SLACK
         members, third, leader, come = self.meet_but_for_one(limit_s)
         self.ctrld.send_signal(signal.SIGSTOP)
         come()
@@ -741,7 +741,7 @@ class Strangers(Fabric):
 
     def test_a_controller_that_is_stopped_when_all_have_come_is_no_verdict(self):
         """Member 0 says so to all, and what the controller makes of its question later is nobody's business."""
-        limit_s = 2 * SLACK
+        limit_s = 1 + SLACK
         members, third, leader, come = self.meet_but_for_one(limit_s)
         self.ctrld.send_signal(signal.SIGSTOP)
         come()
@@ -756,7 +756,7 @@ class Strangers(Fabric):
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         leader = self.host().ask(name, 0, 3, "a", unit=65536, window=16, listen="127.0.0.1:%d" % listener.getsockname()[1])
-        members = self.members("xbc", "--ops", "2", "--connect-ms", str(2000 * SLACK), group=name)
+        members = self.members("xbc", "--ops", "2", "--connect-ms", str(1000 * (1 + SLACK)), group=name)
         members[0].kill()
         self.plan_of(leader)
         return listener, leader, members[1:]
@@ -770,7 +770,7 @@ class Strangers(Fabric):
             leader.say(ALL_HERE)
             self.assertEqual(leader.hear()[0], GO)
             if is_stopped:
-                time.sleep(1.2 * SLACK)  # they have asked, and go on
+                time.sleep(0.6 * (1 + SLACK))  # they have asked, and go on
             listener.close()
             leader.close()
             self.expect_one_error(members, r"^a member's process has ended \(member 0,")
