@@ -359,7 +359,9 @@ static int run(uint32_t me, int peer_fd, int test_fd)
 
 /* ---- without a path ------------------------------------------------------------------------- */
 
-#define OUTAGE_MS 2000 /* ranks wait for each other so long at most, too, while they begin */
+/* Ranks wait for each other so long at most, too, while they begin: longer where they are slower.
+ */
+#define OUTAGE_MS (500 * SLACK)
 #define RTO_MS	  1000 /* within which a cut in silence is noticed, and only then it counts */
 
 static ncclResult_t signal_alone(const struct rank *r, void **request)
@@ -386,11 +388,12 @@ static int runs_out(uint32_t me, int peer_fd, int test_fd)
 	struct rank *r = memory(sizeof(*r));
 	void *request = NULL;
 	double before, since; /* it was cut between them */
-	char byte;
+	char outage[16], byte;
 
 	setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
 	setenv("HA_NCCL_STATS", "0", 1);
-	setenv("HA_NCCL_OUTAGE_MS", "2000", 1);
+	snprintf(outage, sizeof(outage), "%d", OUTAGE_MS);
+	setenv("HA_NCCL_OUTAGE_MS", outage, 1);
 	r->gin = load();
 	r->me = me;
 	connect_ranks(r, peer_fd);
@@ -402,8 +405,10 @@ static int runs_out(uint32_t me, int peer_fd, int test_fd)
 		NEED(r->gin->ginProgress(r->coll) == ncclSuccess);
 	since = now_s();
 	NEED(signal_alone(r, &request) == ncclSuccess && request);
-	while (r->gin->ginProgress(r->coll) == ncclSuccess)
+	while (r->gin->ginProgress(r->coll) == ncclSuccess) {
 		NEED(now_s() - since < SLACK * (RTO_MS + OUTAGE_MS * 1.1) / 1e3);
+		usleep(1000);
+	}
 	NEED(now_s() - before >= OUTAGE_MS / 1e3);
 	the_table_says_so(r, request);
 	give_all_back(r, peer_fd);
