@@ -300,7 +300,8 @@ static void connect_qp(struct end *end, int peer_fd, const struct end_options *o
 	       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	NEED(!ibv_modify_qp(end->qp, &attr, mask));
 	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = opt->timeout ? opt->timeout : 14;
+	attr.timeout =
+	    opt->timeout ? opt->timeout : 16; /* 2 s with 7: more than a busy machine takes away */
 	attr.retry_cnt = opt->retry_cnt ? opt->retry_cnt : 7;
 	attr.rnr_retry = 7;
 	attr.sq_psn = mine.psn;

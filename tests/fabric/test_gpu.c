@@ -43,7 +43,7 @@ static void swap(int fd, const void *own, void *other, size_t size)
 
 static void open_gpu_end(struct gpu_end *g, int peer_fd)
 {
-	struct end_options opt = {.len = 4096, .timeout = 14, .retry_cnt = 7};
+	struct end_options opt = {.len = 4096, .timeout = 16, .retry_cnt = 7};
 	struct {
 		uint64_t at;
 		uint32_t rkey, unused;
