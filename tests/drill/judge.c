@@ -216,9 +216,11 @@ static void judge_stalls(struct drill_run *run)
 	const struct drill *d = run->drill;
 	double stall = drill_longest_stall_ms(run);
 
-	if (d->stall_max_ms > 0 && stall > d->stall_max_ms * run->slack)
+	if (d->stall_max_ms > 0 && stall > d->stall_max_ms * run->slack) {
 		drill_complain(run, "nothing moved for %.1f ms; the limit is %.1f ms", stall,
 			       d->stall_max_ms * run->slack);
+		run->nslow++;
+	}
 	if (stall < d->stall_min_ms)
 		drill_complain(run,
 			       "the longest stall was %.1f ms where the fault should have "

@@ -182,13 +182,34 @@ static void print_failure(const struct drill_run *run)
 
 /* ---- running -------------------------------------------------------------------------------- */
 
+/*
+ * With slack other programs use the machine as well, and may take a processor away for longer than
+ * the slack has room for: how long nothing moved is then the least of several runs. All else is
+ * judged in each of them.
+ */
+#define MEASURED_MAX 3
+
+static void run_and_measure(struct drill_run *run, const struct drill *drill,
+			    const struct arguments *a)
+{
+	int most = a->slack > 1 ? MEASURED_MAX : 1;
+
+	for (int n = 1;; n++) {
+		*run = (struct drill_run){.drill = drill, .slack = a->slack, .verbose = a->verbose};
+		drill_run(run);
+		print_row(run);
+		if (n == most || !drill_was_only_slow(run) || drill_interrupted)
+			return;
+		drill_run_free(run);
+	}
+}
+
 static bool run_one(const struct drill *drill, const struct arguments *a, double *error_ms)
 {
-	struct drill_run run = {.drill = drill, .slack = a->slack, .verbose = a->verbose};
+	struct drill_run run;
 	bool ok;
 
-	drill_run(&run);
-	print_row(&run);
+	run_and_measure(&run, drill, a);
 	ok = run.ncomplaints == 0;
 	*error_ms = run.error_ms;
 	if (!ok)
