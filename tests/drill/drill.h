@@ -45,6 +45,7 @@ struct drill {
 	/* DRILL_SURVIVES */
 	int switches_min;    /* in the event log, over all connections and both ends */
 	int switches_max;    /* -1: any number */
+	int switches_sick;   /* so many more if a fence had to destroy queue pairs */
 	int sheds_min;	     /* as switches_min: rails of a bundle that are lost and mended */
 	const char *reasons; /* one of them must be among the switches: "a|b"; NULL: any will do */
 	double stall_min_ms; /* the longest time in which a rank completed nothing */

@@ -20,7 +20,7 @@
 struct story {
 	int status, wrong, checked;
 	double stall_ms;
-	int switches, counted;
+	int switches, counted, destroyed;
 	const char *reason;
 	uint64_t lost;
 	bool ended_early;
@@ -33,6 +33,7 @@ static const struct drill survivor = {
     .script = "1000 link 0 0 down\n2000 link 0 0 up",
     .switches_min = 1,
     .switches_max = 2,
+    .switches_sick = 1,
     .reasons = "heartbeats lost|local port down",
     .stall_min_ms = 5,
     .stall_max_ms = 50,
@@ -80,9 +81,10 @@ static int survive(const struct story *s)
 	if (s->ended_early)
 		run.script.steps[1].done_ns = 0;
 	memcpy(run.rail_bytes, s->on_rail, sizeof(s->on_rail));
-	run.report = json_pack("{s:i, s:[{s:i, s:[{s:f}]}], s:{s:{s:i}}}", "wrong", s->wrong,
-			       "rows", "checked", s->checked, "stalls", "duration_ms", s->stall_ms,
-			       "counters", "connections", "failovers", s->counted);
+	run.report =
+	    json_pack("{s:i, s:[{s:i, s:[{s:f}]}], s:{s:{s:i, s:i}}}", "wrong", s->wrong, "rows",
+		      "checked", s->checked, "stalls", "duration_ms", s->stall_ms, "counters",
+		      "connections", "failovers", s->counted, "fences_destroyed", s->destroyed);
 	for (int i = 0; i < s->switches; i++)
 		json_array_append_new(
 		    run.events, json_pack("{s:s, s:s}", "kind", "switch", "reason", s->reason));
@@ -116,6 +118,7 @@ static void each_thing_that_is_not_shows(void **state)
 	EXPECT_COMPLAINT(s.checked = 0);
 	EXPECT_COMPLAINT(s.stall_ms = 4);
 	EXPECT_COMPLAINT(s.switches = s.counted = 3);
+	EXPECT_COMPLAINT(s.switches = s.counted = 4; s.destroyed = 1);
 	EXPECT_COMPLAINT(s.counted = 2);
 	EXPECT_COMPLAINT(s.reason = "error completion");
 	EXPECT_COMPLAINT(s.lost = 0);
@@ -129,6 +132,11 @@ static void each_thing_that_is_not_shows(void **state)
 	assert_int_equal(survive(&s), SLOW);
 	s.wrong = 1;
 	assert_int_equal(survive(&s), 2);
+	/* A fence that had to destroy costs more switches. */
+	s = well;
+	s.switches = s.counted = 3;
+	s.destroyed = 1;
+	assert_int_equal(survive(&s), 0);
 	/* No switch has no reason either. */
 	s = well;
 	s.switches = s.counted = 0;
