@@ -60,7 +60,21 @@ struct host {
 	atomic_bool closed;
 };
 
-static void host_open(struct host *h, int peer_fd, int interval_ms)
+/* Opens a port. One that is well may, without a processor, not be open in time either: then once
+ * more. */
+static void open_port(struct host *h, int rail, bool is_well)
+{
+	uint64_t give_up_ns = ha_now_ns() + 20 * HA_NS_PER_S, began_ns;
+
+	do {
+		began_ns = ha_now_ns();
+		(void)ha_liveness_endpoint(h->live, &h->set->ports[rail], &h->own[rail]);
+		NEED(ha_now_ns() - began_ns < WAIT_NS);
+	} while (is_well && h->own[rail].id == 0 && ha_now_ns() < give_up_ns);
+}
+
+/* Rails below `well` may have no endpoint. */
+static void host_open(struct host *h, int peer_fd, int interval_ms, int well)
 {
 	const struct ha_progress_options options = {.thread = true, .idle_spin_threshold = 1};
 
@@ -71,12 +85,8 @@ static void host_open(struct host *h, int peer_fd, int interval_ms)
 	NEED(ha_progress_start(&options, &h->progress) == HA_OK);
 	h->live = ha_liveness_new(h->progress, &h->config);
 	NEED(h->live);
-	for (int rail = 0; rail < 2; rail++) {
-		uint64_t began_ns = ha_now_ns();
-
-		(void)ha_liveness_endpoint(h->live, &h->set->ports[rail], &h->own[rail]);
-		NEED(ha_now_ns() - began_ns < WAIT_NS);
-	}
+	for (int rail = 0; rail < 2; rail++)
+		open_port(h, rail, rail >= well);
 	NEED(write(peer_fd, h->own, sizeof h->own) == sizeof h->own);
 	NEED(read(peer_fd, h->peer, sizeof h->peer) == sizeof h->peer);
 }
@@ -167,7 +177,7 @@ static int beating_host(int peer_fd, int test_fd, void *arg)
 	int downs;
 	char byte;
 
-	host_open(&h, peer_fd, interval_ms);
+	host_open(&h, peer_fd, interval_ms, 0);
 	NEED(h.own[0].id != 0 && h.own[1].id != 0);
 	watch(&h, &w);
 	/* The other rail, which shows that the peer is there. */
@@ -331,7 +341,7 @@ static int host_of_two(int peer_fd, int test_fd, const struct sick *s, bool is_s
 	uint64_t sick_ns = ha_now_ns(); /* or later */
 	bool pair;
 
-	host_open(&h, peer_fd, BEAT_MS);
+	host_open(&h, peer_fd, BEAT_MS, s->no_endpoint ? 1 : 0);
 	pair = h.own[0].id != 0 && h.peer[0].id != 0;
 	NEED(pair == !s->no_endpoint);
 	if (pair)
