@@ -279,7 +279,7 @@ class Deaths(Ranks):
             self.assertEqual([event["kind"] for event in log], ["inc-connect", *["inc-epoch"] * (len(log) - 1)], log)
             self.assertEqual([event["epoch"] for event in log], sorted({event["epoch"] for event in log}), log)
             for event in log[1:]:
-                self.assertRegex(event["detail"], "a switch is gone|other ranks lost theirs|nobody answers")
+                self.assertRegex(event["detail"], "a switch is gone|other ranks lost theirs|nobody answers|switch at [0-9.:]+: Connection (reset by peer|refused)")
                 self.assertGreater(event["blackout_ms"], 0)
         self.assertEqual({log[-1]["epoch"] for log in logs}, {logs[0][-1]["epoch"]}, logs)
         self.assertEqual(len({(event["connection"], event["name"]) for log in logs for event in log}), 1, logs)
