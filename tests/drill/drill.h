@@ -83,12 +83,12 @@ struct drill_run {
 	double error_ms; /* from the fault until the last rank was told of its error; 0: none was */
 	char *complaints; /* a line each; NULL: passed */
 	int ncomplaints;
-	int nslow; /* of these about nothing but a stall that was longer than its limit */
+	int nslow; /* of these about a stall that was longer, or an error later, than its limit */
 };
 
 /* Runs it and judges it. Always leaves nothing behind but *run, which the caller frees. */
 void drill_run(struct drill_run *run);
-/* Whether a stall was too long, and nothing else was wrong. */
+/* Whether that was over its limit, and nothing else was wrong. */
 static inline bool drill_was_only_slow(const struct drill_run *run)
 {
 	return run->ncomplaints > 0 && run->ncomplaints == run->nslow;

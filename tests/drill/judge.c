@@ -356,6 +356,7 @@ static void judge_each_rank(struct drill_run *run, int killed, uint64_t fault_ns
 				       "rank %d was told of the error %.0f ms after the fault, "
 				       "which is not between %.0f and %.0f ms",
 				       rank, ms, d->error_min_ms, d->error_max_ms * run->slack);
+		run->nslow += at >= fault_ns && ms > d->error_max_ms * run->slack;
 	}
 }
 

@@ -184,8 +184,8 @@ static void print_failure(const struct drill_run *run)
 
 /*
  * With slack other programs use the machine as well, and may take a processor away for longer than
- * the slack has room for: how long nothing moved is then the least of several runs. All else is
- * judged in each of them.
+ * the slack has room for: how long nothing moved, or an error took, is then the least of several
+ * runs. All else is judged in each of them.
  */
 #define MEASURED_MAX 3
 
