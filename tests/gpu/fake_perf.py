@@ -38,6 +38,8 @@ with open(env["NCCL_DEBUG_FILE"], "w", encoding="utf-8") as log:
             log.write("fake:1:1 [0] NCCL INFO NET/HA : nccl-ha 0.1.0: 2 device(s): [0]sim0:1/RoCE [1]sim1:1/RoCE\n")
     log.write(f"fake:1:1 [0] NCCL INFO Using network {network}\n")
     log.write(f"fake:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{via}/0\n")
+if fault == "slow":
+    time.sleep(1)
 if fault == "slow later":  # after four runs over the fabric
     with open(env["FAKE_JOURNAL"], encoding="utf-8") as journal:
         if journal.read().count("\nrun ") > 8:
