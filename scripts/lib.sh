@@ -153,15 +153,15 @@ provider() {
 # what_is_here: the packages of the table that are there, a line each; of headers also a checksum of what the
 # compiler reads, so that another version is told from the one before.
 what_is_here() {
-	local deb probe headers
+	local deb probe headers text
 	while IFS='|' read -r _ deb _ probe _; do
-		$probe || continue
 		case $probe in
 		header\ *)
 			read -ra headers <<<"${probe#header }"
-			printf '%s %s\n' "$deb" "$(preprocessed "${headers[@]}" | cksum)"
+			text=$(has cc && preprocessed "${headers[@]}") || continue
+			printf '%s %s\n' "$deb" "$(cksum <<<"$text")"
 			;;
-		*) echo "$deb" ;;
+		*) ! $probe || echo "$deb" ;;
 		esac
 	done < <(ha_packages)
 }
