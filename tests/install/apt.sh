@@ -58,11 +58,11 @@ apt_there install --no-install-recommends nccl-ha nccl-ha-simverbs || fail "apt-
 	fail "nccl-net-check: $(cat "$WORK/out")"
 grep -q '^2 passed, 0 failed' "$WORK/out" || fail "nccl-net-check: $(cat "$WORK/out")"
 
-# A newer version into the same repository: hosts get it, and can go back.
+# A newer version into the same repository: hosts get it, and can go back. It is packed in no time, which nobody asks about.
 mkdir "$WORK/newer"
 for package in "$WORK"/packages/*.deb; do
 	dpkg-deb -R "$package" "$WORK/unpacked" && sed -i "s/$RELEASE/99.0/" "$WORK/unpacked/DEBIAN/control" &&
-		dpkg-deb --root-owner-group -b "$WORK/unpacked" "$WORK/newer" >"$WORK/log" 2>&1 || fail "dpkg-deb: $(cat "$WORK/log")"
+		dpkg-deb --root-owner-group -Zgzip -z1 -b "$WORK/unpacked" "$WORK/newer" >"$WORK/log" 2>&1 || fail "dpkg-deb: $(cat "$WORK/log")"
 	rm -rf "$WORK/unpacked"
 done
 "$maker" "$WORK/newer" "$repository" >"$WORK/log" 2>&1 || fail "apt.sh, again: $(cat "$WORK/log")"
