@@ -182,17 +182,7 @@ bool ha_gin_qp_poll_past(struct ha_gin_qp *qp, struct ibv_wc *wc)
 void ha_gin_qp_look_for_silence(struct ha_gin_qp *qp, uint64_t came, bool is_under_way,
 				uint64_t limit_ns)
 {
-	uint64_t now_ns;
-
-	if (!is_under_way || came != qp->seen) {
-		qp->seen = came;
-		qp->stands_ns = 0;
-		return;
-	}
-	now_ns = ha_now_ns();
-	if (!qp->stands_ns)
-		qp->stands_ns = now_ns;
-	if (now_ns - qp->stands_ns > limit_ns && !qp->fault)
+	if (ha_gin_stands_ns(&qp->still, came, is_under_way) > limit_ns && !qp->fault)
 		qp->fault = "no completion for as long as HA_NCCL_RTO_MS";
 }
 

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "device/give_back.h"
+#include "gin/verbs/standstill.h"
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -54,8 +55,8 @@ struct ha_gin_qp {
 	bool is_undrainable; /* a verb of the fence failed: the sentinels will not tell */
 	uint64_t fencing_ns; /* since then */
 	struct ha_asked asked;
-	uint64_t seen, stands_ns; /* what had come at the last look, and since when; 0: it moves */
-	const char *fault;	  /* the verb that failed, or what a completion said; NULL: none */
+	struct ha_gin_standstill still;
+	const char *fault; /* the verb that failed, or what a completion said; NULL: none */
 };
 
 /* In INIT: receives may be posted. On failure it is closed, and `fault` says why. */
