@@ -60,6 +60,13 @@ static inline bool ha_gin_issue(struct ha_gin_journal *journal, uint64_t *number
 	return true;
 }
 
+/* Something was asked for that the receiver has room for, and is not posted. */
+static inline bool ha_gin_may_post(const struct ha_gin_journal *journal)
+{
+	return journal->posted != journal->issued && journal->end == HA_GIN_UP &&
+	       journal->posted < journal->applied + journal->room;
+}
+
 /* The operation of this number, the first that is asked for and not posted, is to be posted now,
  * and counts as posted whatever becomes of it. False: the receiver has no room, or the path is
  * being fenced. */

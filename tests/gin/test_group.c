@@ -771,6 +771,115 @@ static void without_a_path_there_is_an_error_in_time(void **state)
 	teardown();
 }
 
+/* Until a rank has an error, which says this; not before the time that an outage may last, and not
+ * much later. */
+static void there_is_an_error_in_time(const char *says)
+{
+	const uint64_t since_ns = sv_stepped_now();
+	uint64_t took_ns;
+
+	while (go_on() && sv_stepped_now() - since_ns < 2 * OUTAGE_MS * HA_NS_PER_MS)
+		;
+	took_ns = sv_stepped_now() - since_ns;
+	print_message("%s: error %d after %.1f ms\n", w.what, w.error, (double)took_ns / 1e6);
+	if (w.error == HA_OK || !strstr(captured_log, says))
+		fail_msg("%s: error %d; log:\n%s", w.what, w.error, captured_log);
+	assert_in_range(took_ns, OUTAGE_MS * HA_NS_PER_MS, OUTAGE_MS * HA_NS_PER_MS * 11 / 10);
+}
+
+/* A few operations from 0 to 1 are through, and then there is a rule of a fault. */
+static int begin_to_fail(const char *what, const char *rule)
+{
+	setup(false);
+	snprintf(w.what, sizeof(w.what), "%s", what);
+	w.is_single = true;
+	w.to = 1;
+	for (unsigned int i = 0; i < 100; i++)
+		assert_true(go_on());
+	return add_rule(rule);
+}
+
+/* Its heartbeats, and what the ends say to each other, come through. */
+#define BLACK_HOLE "drop host=0 peer=1 op=write minlen=1000"
+
+static void a_path_that_carries_no_puts_is_left_though_it_is_alive(void **state)
+{
+	int rule;
+
+	(void)state;
+	rule = begin_to_fail("one rail is a black hole", BLACK_HOLE " rail=0");
+	for (unsigned int i = 0; i < STEPS && !is_finished(0, 1) && go_on(); i++)
+		;
+	if (!is_finished(0, 1))
+		fail_msg("%s: %u of %u, error %d; log:\n%s", w.what, w.flows[0][1].complete, OPS,
+			 w.error, captured_log);
+	assert_true(fired(rule) > 0);
+	assert_non_null(strstr(captured_log, "puts do not come through"));
+	assert_int_equal(counts().failovers, 2);
+	w.is_single = false;
+	for (unsigned int i = 0; i < STEPS && go_on(); i++)
+		;
+	assert_true(all_are_finished());
+	everything_is_right();
+	teardown();
+}
+
+static void where_no_path_carries_puts_there_is_an_error_in_time(void **state)
+{
+	int rule;
+
+	(void)state;
+	rule = begin_to_fail("both rails are black holes", BLACK_HOLE);
+	there_is_an_error_in_time("GIN: to rank 1: no path for");
+	assert_true(fired(rule) > 2);
+	assert_true(counts().failovers > 2);
+	teardown();
+}
+
+/* Whatever loopback there is takes what it is told to do, and does not do it. */
+static void signals_that_no_nic_adds_are_an_error_in_time(void **state)
+{
+	int rule;
+
+	(void)state;
+	rule = begin_to_fail("loopbacks that say nothing", "wedge host=1 op=atomic count=100000");
+	there_is_an_error_in_time("GIN: from rank 0: a signal could not be added for");
+	assert_true(fired(rule) > 2);
+	assert_int_equal(counts().failovers, 0);
+	teardown();
+}
+
+static void a_flush_that_no_nic_does_is_an_error_in_time(void **state)
+{
+	struct ha_gin_request *requests[2];
+	struct ha_gin_get get;
+	int rule;
+
+	(void)state;
+	rule = begin_to_fail("a flush", "wedge host=0 peer=0 op=read count=100000");
+	w.is_paused = true;
+	get = (struct ha_gin_get){.from = w.ranks[0].from, .to = w.ranks[0].to, .size = DATA};
+	sv_stepped_set_host(0);
+	assert_int_equal(ha_gin_get(w.ranks[0].group, 1, &get, &requests[0]), HA_OK);
+	assert_int_equal(ha_gin_flush(w.ranks[0].group, 1, &requests[1]), HA_OK);
+	there_is_an_error_in_time("GIN: to rank 1: nothing could be posted for");
+	assert_true(fired(rule) > 2);
+	teardown();
+}
+
+/* The program's mistake: no path has a key for it. */
+static void a_put_to_memory_that_is_given_back_is_an_error_in_time(void **state)
+{
+	(void)state;
+	(void)begin_to_fail("memory that is given back", "drop host=0 peer=1 rail=0 op=write");
+	w.is_paused = true;
+	begin(0, 1);
+	sv_stepped_set_host(1);
+	ha_gin_deregister(w.ranks[1].group, w.ranks[1].to);
+	there_is_an_error_in_time("GIN: to rank 1: nothing could be posted for");
+	teardown();
+}
+
 static void is_refused(const struct ha_gin_put *put, uint32_t rank, const char *why)
 {
 	struct ha_gin_request *request;
@@ -1204,6 +1313,11 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(from_rail_to_rail_and_back_nothing_is_lost),
 	    cmocka_unit_test(end_to_end_requests_wait_for_the_receiver),
 	    cmocka_unit_test(without_a_path_there_is_an_error_in_time),
+	    cmocka_unit_test(a_path_that_carries_no_puts_is_left_though_it_is_alive),
+	    cmocka_unit_test(where_no_path_carries_puts_there_is_an_error_in_time),
+	    cmocka_unit_test(signals_that_no_nic_adds_are_an_error_in_time),
+	    cmocka_unit_test(a_flush_that_no_nic_does_is_an_error_in_time),
+	    cmocka_unit_test(a_put_to_memory_that_is_given_back_is_an_error_in_time),
 	    cmocka_unit_test(what_cannot_be_is_refused_and_changes_nothing),
 	    cmocka_unit_test(signals_alone_and_puts_of_nothing_are_operations),
 	    cmocka_unit_test(a_request_is_kept_until_it_was_tested),

@@ -5,6 +5,7 @@
 #include "memory/mr.h"
 #include "memory/pages.h"
 #include "transport/comm.h"
+#include "transport/path_error.h"
 #include "transport/shared.h"
 
 #include <stdlib.h>
@@ -176,19 +177,36 @@ void ha_gin_in_close(struct ha_gin_in *in)
 
 /* ---- the path ------------------------------------------------------------------------------- */
 
+/* Under the token; NULL: it moves. */
+static struct ha_path *path_of(struct ha_comm *comm)
+{
+	return ha_comm_may_post(comm) ? ha_comm_path(comm) : NULL;
+}
+
 bool ha_gin_path_now(struct ha_comm *comm, struct ha_port **port, struct ha_gin_path_name *name)
 {
-	bool is_there;
+	const struct ha_path *path;
 
 	if (!ha_token_try(comm) && !ha_token_ask(comm))
 		return false;
-	is_there = ha_comm_may_post(comm);
-	if (is_there) {
-		const struct ha_path *path = ha_comm_path(comm);
-
+	path = path_of(comm);
+	if (path) {
 		*port = path->port;
 		*name = (struct ha_gin_path_name){path->index, path->generation};
 	}
 	ha_token_release(comm);
-	return is_there;
+	return path != NULL;
+}
+
+void ha_gin_path_failed(struct ha_comm *comm, const struct ha_gin_path_name *name, const char *why)
+{
+	struct ha_path *path;
+
+	if (!ha_token_try(comm) && !ha_token_ask(comm))
+		return;
+	path = path_of(comm);
+	if (path && path->index == name->slot && path->generation == name->generation)
+		ha_comm_path_failed(comm, path, HA_REASON_PROBE, HA_ERR_SYSTEM,
+				    "puts do not come through: %s", why);
+	ha_token_release(comm);
 }

@@ -51,6 +51,10 @@ ha_result_t ha_gin_in_hear(struct ha_gin_in *in, struct ha_gin_message *message,
  * somebody else looks at it just now. */
 bool ha_gin_path_now(struct ha_comm *comm, struct ha_port **port, struct ha_gin_path_name *name);
 
+/* What goes over that path does not come through, whatever it says of itself: the connection leaves
+ * it, if it is there still and nobody else looks at it just now. */
+void ha_gin_path_failed(struct ha_comm *comm, const struct ha_gin_path_name *name, const char *why);
+
 /* One that is not open is fine. */
 void ha_gin_out_close(struct ha_gin_out *out);
 void ha_gin_in_close(struct ha_gin_in *in);

@@ -207,6 +207,8 @@ static ha_result_t work(struct ha_gin_group *group, uint32_t rank, bool is_time)
 		return HA_OK;
 	ha_gin_sender_works(&peer->sender);
 	HA_TRY(ha_gin_receiver_works(&peer->receiver));
+	if (is_time)
+		HA_TRY(ha_gin_receiver_is_in_time(&peer->receiver));
 	if (!peer->sender.is_gone && (is_time || !runs(peer)))
 		mend(group, rank);
 	return HA_OK;

@@ -118,6 +118,26 @@ void ha_gin_reader_again(struct ha_gin_sender *sender)
 	sender->reads.posted = sender->reads.done;
 }
 
+static bool is_next(const struct ha_gin_reads *reads, bool flush)
+{
+	return reads->posted != reads->issued &&
+	       !reads->requests[reads->posted & (reads->slots - 1)].to == flush;
+}
+
+bool ha_gin_reader_may_post(const struct ha_gin_sender *sender)
+{
+	const struct ha_gin_reads *reads = &sender->reads;
+
+	return is_next(reads, false) && reads->posted - reads->done < HA_GIN_WINDOW;
+}
+
+bool ha_gin_reader_flushes(const struct ha_gin_sender *sender)
+{
+	const struct ha_gin_reads *reads = &sender->reads;
+
+	return is_next(reads, true) && reads->done == reads->posted;
+}
+
 uint64_t ha_gin_reader_bytes(const struct ha_gin_sender *sender)
 {
 	const struct ha_gin_reads *reads = &sender->reads;

@@ -24,6 +24,10 @@ void ha_gin_reader_works(struct ha_gin_sender *sender);
 void ha_gin_reader_hears(struct ha_gin_sender *sender, uint64_t number);
 /* The path was fenced: what has not come back by now never will over that one. */
 void ha_gin_reader_again(struct ha_gin_sender *sender);
+/* A read was asked for, and not posted, though there is room. */
+bool ha_gin_reader_may_post(const struct ha_gin_sender *sender);
+/* What comes next is a flush, which waits for its own NIC. */
+bool ha_gin_reader_flushes(const struct ha_gin_sender *sender);
 /* Bytes that are on their way. */
 uint64_t ha_gin_reader_bytes(const struct ha_gin_sender *sender);
 

@@ -111,6 +111,19 @@ static ha_result_t look_at_adder(const struct ha_gin_receiver *receiver)
 	return HA_ERR_INTERNAL;
 }
 
+ha_result_t ha_gin_receiver_is_in_time(struct ha_gin_receiver *receiver)
+{
+	const struct ha_gin_inbox *inbox = &receiver->inbox;
+	const uint64_t limit_ns = (unsigned int)receiver->config->give_up_ms * HA_NS_PER_MS;
+
+	if (!receiver->has_inbox || ha_gin_stands_ns(&receiver->adding, inbox->applied,
+						     inbox->applied != inbox->counted) < limit_ns)
+		return HA_OK;
+	HA_WARN("GIN: from rank %u: a signal could not be added for %d ms (HA_NCCL_OUTAGE_MS)",
+		receiver->rank, receiver->config->give_up_ms);
+	return HA_ERR_SYSTEM;
+}
+
 /* Signals are added also while there is no path. */
 ha_result_t ha_gin_receiver_works(struct ha_gin_receiver *receiver)
 {

@@ -47,7 +47,8 @@ struct ha_gin_receiver {
 	uint32_t told_rkey;
 	bool is_telling;
 	uint64_t trouble_ns; /* since when it does not run; 0: it does */
-	uint64_t again_ns;   /* nothing is offered before */
+	struct ha_gin_standstill adding;
+	uint64_t again_ns; /* nothing is offered before */
 	/* Tells the sender where all memory lies, with keys of that epoch and NIC. */
 	ha_result_t (*say_regions)(void *arg, struct ha_gin_receiver *receiver);
 	/* Memory that signals may go to, by number. */
@@ -65,6 +66,9 @@ ha_result_t ha_gin_receiver_hears(struct ha_gin_receiver *receiver,
 /* Takes what has come, has signals added, and tells the sender. An error is a peer that does what
  * cannot be, or signals that cannot be added any more, and was said. */
 ha_result_t ha_gin_receiver_works(struct ha_gin_receiver *receiver) HA_MUST_CHECK;
+/* An error is a signal that came long ago and cannot be added, as its NICs do not, and was said. To
+ * be asked from time to time, also when the sender is gone. */
+ha_result_t ha_gin_receiver_is_in_time(struct ha_gin_receiver *receiver) HA_MUST_CHECK;
 /* What takes time: fences, and other epochs. */
 ha_result_t ha_gin_receiver_mends(struct ha_gin_receiver *receiver) HA_MUST_CHECK;
 

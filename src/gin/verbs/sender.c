@@ -99,6 +99,23 @@ void ha_gin_sender_takes(struct ha_gin_sender *sender, uint64_t wr_id)
 	ha_gin_sender_take(sender, wr_id);
 }
 
+/* What has come back, and what was sent for that. */
+static uint64_t came(const struct ha_gin_sender *sender)
+{
+	return sender->journal.acknowledged + sender->reads.done;
+}
+
+static bool is_under_way(const struct ha_gin_sender *sender)
+{
+	return came(sender) != sender->journal.posted + sender->reads.posted;
+}
+
+/* Operations, or a read, though the receiver has room. */
+static bool may_post(const struct ha_gin_sender *sender)
+{
+	return ha_gin_may_post(&sender->journal) || ha_gin_reader_may_post(sender);
+}
+
 /* ---- epochs --------------------------------------------------------------------------------- */
 
 static void fence(struct ha_gin_sender *sender)
@@ -106,7 +123,9 @@ static void fence(struct ha_gin_sender *sender)
 	if (sender->state != HA_GIN_SENDER_RUNS && sender->state != HA_GIN_SENDER_ANSWERED)
 		return;
 	sender->state = HA_GIN_SENDER_FENCING;
-	sender->trouble_ns = ha_now_ns();
+	if (!sender->trouble_ns)
+		sender->trouble_ns = ha_now_ns();
+	sender->came_before = came(sender);
 	ha_gin_journal_fence(&sender->journal);
 	ha_gin_qp_fence(&sender->qp);
 }
@@ -140,7 +159,6 @@ void ha_gin_sender_hears(struct ha_gin_sender *sender, const struct ha_gin_messa
 			return;
 		sender->state = HA_GIN_SENDER_RUNS;
 		say_where(sender);
-		sender->trouble_ns = 0;
 		return;
 	}
 	sender->offer = *message;
@@ -223,6 +241,7 @@ static ha_result_t take_offer(struct ha_gin_sender *sender)
 		return suspect(sender, offer->epoch);
 	HA_TRY(resume(sender, offer));
 	sender->epoch = offer->epoch;
+	sender->path = name;
 	sender->ring = offer->offer.ring;
 	sender->ring_rkey = offer->offer.ring_rkey;
 	prepare(sender);
@@ -244,21 +263,29 @@ static uint64_t completion_timeout_ns(const struct ha_gin_sender *sender)
 
 static void look_for_silence(struct ha_gin_sender *sender)
 {
-	const struct ha_gin_journal *journal = &sender->journal;
-	const uint64_t came = journal->acknowledged + sender->reads.done;
-
-	ha_gin_qp_look_for_silence(&sender->qp, came,
-				   came != journal->posted + sender->reads.posted,
+	ha_gin_qp_look_for_silence(&sender->qp, came(sender), is_under_way(sender),
 				   completion_timeout_ns(sender));
 }
 
+/* A first one may have been at fault itself; if nothing came over the next one either, the path is.
+ */
 static ha_result_t leave(struct ha_gin_sender *sender)
 {
 	HA_INFO_LIMITED(HA_SUBSYS_NET, "GIN: to rank %u: the queue pair on %s:%d failed: %s",
 			sender->rank, sender->qp.port->nic->name, sender->qp.port->port_num,
 			sender->qp.fault);
+	if (sender->trouble_ns)
+		ha_gin_path_failed(sender->out->comm, &sender->path, sender->qp.fault);
 	fence(sender);
 	return suspect(sender, sender->epoch);
+}
+
+/* An epoch that carries nothing does not end what was wrong before it: a path may carry what the
+ * connection says, and nothing of what is put. */
+static void look_for_end_of_trouble(struct ha_gin_sender *sender)
+{
+	if (came(sender) != sender->came_before || (!is_under_way(sender) && !may_post(sender)))
+		sender->trouble_ns = 0;
 }
 
 static void end_fence(struct ha_gin_sender *sender)
@@ -282,11 +309,29 @@ static ha_result_t look_at_outage(const struct ha_gin_sender *sender)
 	return HA_ERR_SYSTEM;
 }
 
+/* No path has anything to do with it: memory that is not registered at one of the ends any more, or
+ * a NIC of this one that does not flush what it has read. */
+static ha_result_t look_at_own_waits(struct ha_gin_sender *sender)
+{
+	const uint64_t limit_ns = (unsigned int)sender->config->give_up_ms * HA_NS_PER_MS;
+	const bool waits =
+	    !is_under_way(sender) && (may_post(sender) || ha_gin_reader_flushes(sender));
+
+	if (ha_gin_stands_ns(&sender->own_waits, came(sender), waits) < limit_ns)
+		return HA_OK;
+	HA_WARN("GIN: to rank %u: nothing could be posted for %d ms (HA_NCCL_OUTAGE_MS): memory "
+		"that it names is not registered at one of the ends any more, or a NIC does not "
+		"flush what it has read",
+		sender->rank, sender->config->give_up_ms);
+	return HA_ERR_SYSTEM;
+}
+
 ha_result_t ha_gin_sender_mends(struct ha_gin_sender *sender)
 {
 	if (sender->state == HA_GIN_SENDER_RUNS) {
+		look_for_end_of_trouble(sender);
 		look_for_silence(sender);
-		return sender->qp.fault ? leave(sender) : HA_OK;
+		return sender->qp.fault ? leave(sender) : look_at_own_waits(sender);
 	}
 	if (sender->state == HA_GIN_SENDER_FENCING)
 		end_fence(sender);
