@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define PAGE 4096u
 
@@ -122,15 +121,11 @@ int ha_ibgda_end_move(struct ha_ibgda_end *end, unsigned int nic)
 
 void ha_ibgda_end_abort(struct ha_ibgda_end *end)
 {
-	if (end->sender) {
-		/* Without the lock, which is held while NICs do what they are told to. */
+	/* Without the lock, which is held while NICs do what they are told to. */
+	if (end->sender)
 		ha_ibgda_sender_end(end->sender);
-	} else {
-		pthread_mutex_lock(&end->context->lock);
-		ha_ibgda_receiver_abort(end->receiver, "its program has ended it");
-		pthread_mutex_unlock(&end->context->lock);
-	}
-	(void)shutdown(end->socket.fd, SHUT_RDWR); /* so that the peer sees it */
+	else
+		ha_ibgda_receiver_end(end->receiver);
 }
 
 static enum ha_ibgda_state state_of(const struct ha_ibgda_sender *sender)
@@ -158,6 +153,7 @@ static void say_status(struct ha_ibgda_end *end, struct ha_ibgda_status *out)
 	struct ha_ibgda_sender *sender = end->sender;
 
 	if (!sender) {
+		ha_ibgda_receiver_notice_end(end->receiver);
 		out->reason = end->receiver->fault;
 		out->state = out->reason ? HA_IBGDA_STATE_OVER : HA_IBGDA_STATE_HOME;
 		return;

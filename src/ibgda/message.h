@@ -48,6 +48,8 @@ struct ha_ibgda_channel {
 	bool (*send)(void *context, const struct ha_ibgda_message *message);
 	/* 1: one came; 0: none; -1: it is broken for ever. */
 	int (*receive)(void *context, struct ha_ibgda_message *message);
+	/* This end is over: the other one is to hear of nothing but that. Again is fine. */
+	void (*end)(void *context);
 };
 
 #endif

@@ -9,8 +9,22 @@
 
 void ha_ibgda_receiver_abort(struct ha_ibgda_receiver *receiver, const char *why)
 {
-	if (!receiver->fault)
-		receiver->fault = why;
+	if (receiver->fault)
+		return;
+	receiver->fault = ha_dev_load(&receiver->is_ended) ? "its program has ended it" : why;
+	receiver->channel.end(receiver->channel.context);
+}
+
+void ha_ibgda_receiver_end(struct ha_ibgda_receiver *receiver)
+{
+	ha_dev_store(&receiver->is_ended, 1);
+	receiver->channel.end(receiver->channel.context);
+}
+
+void ha_ibgda_receiver_notice_end(struct ha_ibgda_receiver *receiver)
+{
+	if (ha_dev_load(&receiver->is_ended))
+		ha_ibgda_receiver_abort(receiver, NULL);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -247,6 +261,7 @@ void ha_ibgda_receiver_step(struct ha_ibgda_receiver *receiver, uint64_t now_ns)
 	struct ha_ibgda_message message;
 	int heard = 0;
 
+	ha_ibgda_receiver_notice_end(receiver);
 	if (receiver->fault)
 		return;
 	if (receiver->closing)

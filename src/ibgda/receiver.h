@@ -37,6 +37,7 @@ struct ha_ibgda_receiver {
 	uint32_t closing, flushing; /* number of a pair; 0: none */
 	uint64_t flushing_ns;	    /* since then */
 	uint32_t flushing_nic;
+	uint64_t is_ended; /* by its program: any thread's word */
 	const char *fault; /* why it is over; NULL: it is not */
 };
 
@@ -54,8 +55,11 @@ bool ha_ibgda_receiver_prepare(struct ha_ibgda_receiver *receiver);
 uint64_t ha_ibgda_receiver_signal(const struct ha_ibgda_receiver *receiver, uint32_t id);
 /* One of its NICs is gone: the other end is told. */
 void ha_ibgda_receiver_suspect(struct ha_ibgda_receiver *receiver, uint32_t nic);
-/* It answers nothing any more. */
+/* It answers nothing any more, and the other end hears that it is gone. */
 void ha_ibgda_receiver_abort(struct ha_ibgda_receiver *receiver, const char *why);
+/* The program's end of it, from any thread; it is over when it is stepped, or told to look. */
+void ha_ibgda_receiver_end(struct ha_ibgda_receiver *receiver);
+void ha_ibgda_receiver_notice_end(struct ha_ibgda_receiver *receiver);
 void ha_ibgda_receiver_close(struct ha_ibgda_receiver *receiver);
 
 #endif

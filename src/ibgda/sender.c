@@ -37,6 +37,7 @@ void ha_ibgda_sender_abort(struct ha_ibgda_sender *sender, const char *why)
 	sender->fault = is_ended(sender) ? "its program has ended it" : why;
 	sender->phase = HA_IBGDA_ENDED;
 	ha_ibgda_give_up(&sender->host);
+	sender->channel.end(sender->channel.context);
 }
 
 static void say(struct ha_ibgda_sender *sender, struct ha_ibgda_message *message)
@@ -527,6 +528,7 @@ static void over(struct ha_ibgda_sender *sender, uint64_t now_ns)
 void ha_ibgda_sender_end(struct ha_ibgda_sender *sender)
 {
 	ha_ibgda_end_gate(&sender->host);
+	sender->channel.end(sender->channel.context); /* so that the peer sees it */
 }
 
 void ha_ibgda_sender_notice_end(struct ha_ibgda_sender *sender)

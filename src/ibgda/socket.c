@@ -81,7 +81,15 @@ static int receives(void *context, struct ha_ibgda_message *message)
 	return -1;
 }
 
+static void ends(void *context)
+{
+	const struct ha_ibgda_socket *socket = context;
+
+	(void)shutdown(socket->fd, SHUT_RDWR);
+}
+
 struct ha_ibgda_channel ha_ibgda_socket_channel(struct ha_ibgda_socket *socket)
 {
-	return (struct ha_ibgda_channel){.context = socket, .send = sends, .receive = receives};
+	return (struct ha_ibgda_channel){
+	    .context = socket, .send = sends, .receive = receives, .end = ends};
 }

@@ -108,7 +108,15 @@ void pipe_give(struct pipe_end ends[2])
 	close(ends[1].fd);
 }
 
+static void finish(void *context)
+{
+	const struct pipe_end *end = context;
+
+	(void)shutdown(end->fd, SHUT_RDWR);
+}
+
 struct ha_ibgda_channel pipe_channel(struct pipe_end *end)
 {
-	return (struct ha_ibgda_channel){.context = end, .send = sends, .receive = receives};
+	return (struct ha_ibgda_channel){
+	    .context = end, .send = sends, .receive = receives, .end = finish};
 }

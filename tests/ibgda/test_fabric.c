@@ -910,6 +910,51 @@ static void a_planned_switch_of_which_the_other_end_says_nothing_is_an_outage(vo
 	end();
 }
 
+/* Kernels there wait for signals that never come: their program is to know. */
+static void who_receives_hears_that_the_stream_is_over(void **state)
+{
+	const struct plan plan = {.seed = 1};
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	breaks(ALL_RECEIVERS_LINKS);
+	goes_on(OUTAGE_MS * 11 / 10, UINT32_MAX);
+	assert_string_equal(w.sender.fault, "there was no path for too long");
+	assert_non_null(w.receiver.fault);
+	assert_string_equal(w.receiver.fault, "the other end is gone");
+	end();
+}
+
+/* Not only when the next failure asks for a word of it. */
+static void who_puts_hears_that_the_receiver_has_ended_it(void **state)
+{
+	(void)state;
+	for (unsigned int by_program = 0; by_program < 2; by_program++) {
+		const struct plan plan = {.seed = 1 + by_program};
+
+		begins_on_its_nic(&plan);
+		if (by_program)
+			ha_ibgda_receiver_end(&w.receiver);
+		else
+			ha_ibgda_receiver_abort(&w.receiver, "a reason");
+		goes_on(10, UINT32_MAX);
+		assert_string_equal(w.receiver.fault,
+				    by_program ? "its program has ended it" : "a reason");
+		assert_non_null(w.sender.fault);
+		assert_string_equal(w.sender.fault, "the other end is gone");
+		assert_true(all_have_ended());
+		end();
+	}
+}
+
+static void both_hosts_look(void)
+{
+	ha_ibgda_sender_step(&w.sender, sv_stepped_now());
+	(void)ha_ibgda_sender_prepare(&w.sender, sv_stepped_now());
+	ha_ibgda_receiver_step(&w.receiver, sv_stepped_now());
+	(void)ha_ibgda_receiver_prepare(&w.receiver);
+}
+
 /* It was acknowledged, and the NIC that it came by cannot be asked any more. */
 static void what_a_thread_has_seen_placed_is_proved_when_the_nic_dies(void **state)
 {
@@ -954,12 +999,8 @@ static void ends_that_come_and_go_leave_nothing(void **state)
 		const struct plan plan = {.seed = seed};
 
 		begin(&plan);
-		while (w.sender.next != HA_IBGDA_NEXT_READY || w.sender.phase != HA_IBGDA_RUNNING) {
-			ha_ibgda_sender_step(&w.sender, sv_stepped_now());
-			(void)ha_ibgda_sender_prepare(&w.sender, sv_stepped_now());
-			ha_ibgda_receiver_step(&w.receiver, sv_stepped_now());
-			(void)ha_ibgda_receiver_prepare(&w.receiver);
-		}
+		while (w.sender.next != HA_IBGDA_NEXT_READY || w.sender.phase != HA_IBGDA_RUNNING)
+			both_hosts_look();
 		for (unsigned int slot = 0; slot < HA_IBGDA_QUEUES; slot++) {
 			size_t bytes = 0;
 
@@ -996,6 +1037,8 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(
 		a_planned_switch_waits_no_longer_than_that_for_a_thread_that_is_to_ring),
 	    cmocka_unit_test(a_planned_switch_of_which_the_other_end_says_nothing_is_an_outage),
+	    cmocka_unit_test(who_receives_hears_that_the_stream_is_over),
+	    cmocka_unit_test(who_puts_hears_that_the_receiver_has_ended_it),
 	    cmocka_unit_test(what_a_thread_has_seen_placed_is_proved_when_the_nic_dies),
 	    cmocka_unit_test(
 		memory_that_unfinished_puts_name_is_deregistered_and_the_stream_says_so),

@@ -425,11 +425,13 @@ static void threads_return_also_while_the_host_is_busy(void **state)
 		usleep(100);
 	ha_ibgda_end_abort(w.streams[0].puts);
 	pthread_join(w.streams[0].thread, NULL);
+	ha_ibgda_end_abort(w.streams[1].receives);
 	was_busy = __atomic_exchange_n(&w.is_slow, 0, __ATOMIC_ACQ_REL);
 	pthread_join(thread, NULL);
 	assert_int_equal(was_busy, 2);
 	assert_int_equal(status_of(w.streams[0].puts).state, HA_IBGDA_STATE_OVER);
 	assert_string_equal(status_of(w.streams[0].puts).reason, "its program has ended it");
+	assert_string_equal(status_of(w.streams[1].receives).reason, "its program has ended it");
 	close_stream(0);
 	close_stream(1);
 }

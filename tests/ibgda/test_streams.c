@@ -52,6 +52,7 @@ static void yield(const char *where);
 struct line {
 	struct ha_ibgda_message messages[MESSAGES];
 	unsigned int said, heard;
+	bool is_over;
 };
 
 struct line_end {
@@ -134,9 +135,14 @@ static int hears(void *context, struct ha_ibgda_message *message)
 	struct line *line = ((struct line_end *)context)->in;
 
 	if (line->said == line->heard)
-		return 0;
+		return line->is_over ? -1 : 0;
 	*message = line->messages[line->heard++ % MESSAGES];
 	return 1;
+}
+
+static void finish(void *context)
+{
+	((struct line_end *)context)->out->is_over = true;
 }
 
 /* ---- threads of the GPU ---------------------------------------------------------------------- */
@@ -207,11 +213,12 @@ static void stream_begins(unsigned int number)
 		ha_list_push_back(&w.hosts[n].ends, &s->watched[n].in_context);
 	s->ends[0] = (struct line_end){&s->lines[0], &s->lines[1]};
 	s->ends[1] = (struct line_end){&s->lines[1], &s->lines[0]};
-	assert_true(ha_ibgda_receiver_open(&s->receiver, w.b.nics, END_NICS,
-					   (struct ha_ibgda_channel){&s->ends[1], says, hears},
-					   NULL));
+	assert_true(ha_ibgda_receiver_open(
+	    &s->receiver, w.b.nics, END_NICS,
+	    (struct ha_ibgda_channel){&s->ends[1], says, hears, finish}, NULL));
 	ha_ibgda_sender_open(&s->sender, w.a.nics, END_NICS,
-			     (struct ha_ibgda_channel){&s->ends[0], says, hears}, &settings);
+			     (struct ha_ibgda_channel){&s->ends[0], says, hears, finish},
+			     &settings);
 	context_makes(&s->thread, stacks[number], thread_runs);
 }
 
