@@ -203,7 +203,8 @@ static bool post_flush(struct ha_ibgda_receiver *receiver, uint32_t nic)
 					     .rkey = receiver->mrs[nic]->rkey}},
 			   *bad;
 
-	return loop->qp && ibv_post_send(loop->qp, &wr, &bad) == 0;
+	/* One that was given up and is not destroyed may still answer what it was asked before. */
+	return loop->qp && !loop->fault && ibv_post_send(loop->qp, &wr, &bad) == 0;
 }
 
 /* Nothing of it arrives any more; and then what its NIC holds is placed, before the cells are read.

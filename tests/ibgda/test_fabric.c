@@ -955,6 +955,47 @@ static void both_hosts_look(void)
 	(void)ha_ibgda_receiver_prepare(&w.receiver);
 }
 
+/* Again and again, also while nothing moves. */
+static void hosts_go_on(unsigned int ms, uint32_t generation)
+{
+	const uint64_t until = sv_stepped_now() + (uint64_t)ms * MS;
+
+	while (sv_stepped_now() < until && w.sender.host.generation < generation) {
+		sv_stepped_run(sv_stepped_now() + 50000);
+		both_hosts_look();
+	}
+}
+
+/* Its device does not destroy it: what it answers now it was asked before. */
+static void a_flush_that_was_given_up_proves_nothing_later(void **state)
+{
+	/* Nothing is tried again so soon, and what is not proved is accepted. */
+	const struct plan plan = {.seed = 1, .rate_mbps = 100000};
+	int late, refused;
+
+	(void)state;
+	begins_on_its_nic(&plan);
+	breaks(FALSE_ALARM);
+	while (!w.receiver.flushing)
+		event();
+	late = add_rule("delay=30ms host=1 rail=0 op=readresp count=1");
+	refused = add_rule("errno=EBUSY host=1 rail=0 verb=destroy_qp count=1");
+	hosts_go_on(60, UINT32_MAX);
+	assert_int_equal(fired(late), 1);
+	assert_int_equal(fired(refused), 1);
+	assert_int_equal(w.sender.host.generation, 1);
+	assert_false(w.sender.verdict.is_flushed);
+	ha_ibgda_sender_move(&w.sender, 0);
+	hosts_go_on(60, UINT32_MAX);
+	assert_int_equal(w.sender.host.generation, 2);
+	assert_int_equal(nic_in_use(), 0);
+	breaks(FALSE_ALARM);
+	hosts_go_on(60, 3);
+	assert_int_equal(w.sender.host.generation, 3);
+	assert_false(w.sender.verdict.is_flushed);
+	ends_well();
+}
+
 /* It was acknowledged, and the NIC that it came by cannot be asked any more. */
 static void what_a_thread_has_seen_placed_is_proved_when_the_nic_dies(void **state)
 {
@@ -1039,6 +1080,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_planned_switch_of_which_the_other_end_says_nothing_is_an_outage),
 	    cmocka_unit_test(who_receives_hears_that_the_stream_is_over),
 	    cmocka_unit_test(who_puts_hears_that_the_receiver_has_ended_it),
+	    cmocka_unit_test(a_flush_that_was_given_up_proves_nothing_later),
 	    cmocka_unit_test(what_a_thread_has_seen_placed_is_proved_when_the_nic_dies),
 	    cmocka_unit_test(
 		memory_that_unfinished_puts_name_is_deregistered_and_the_stream_says_so),
