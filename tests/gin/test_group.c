@@ -799,6 +799,15 @@ static int begin_to_fail(const char *what, const char *rule)
 	return add_rule(rule);
 }
 
+static void finish_all(void)
+{
+	w.is_single = false;
+	for (unsigned int i = 0; i < STEPS && go_on(); i++)
+		;
+	assert_true(all_are_finished());
+	everything_is_right();
+}
+
 /* Its heartbeats, and what the ends say to each other, come through. */
 #define BLACK_HOLE "drop host=0 peer=1 op=write minlen=1000"
 
@@ -816,11 +825,28 @@ static void a_path_that_carries_no_puts_is_left_though_it_is_alive(void **state)
 	assert_true(fired(rule) > 0);
 	assert_non_null(strstr(captured_log, "puts do not come through"));
 	assert_int_equal(counts().failovers, 2);
-	w.is_single = false;
-	for (unsigned int i = 0; i < STEPS && go_on(); i++)
+	finish_all();
+	teardown();
+}
+
+/* One failure of another path, and one there. */
+static void a_path_is_kept_when_one_queue_pair_of_it_fails(void **state)
+{
+	int rule, hole;
+
+	(void)state;
+	rule = begin_to_fail("the other rail's first one fails",
+			     "wedge host=0 peer=1 rail=1 op=write minlen=1000 count=1");
+	hole = add_rule(BLACK_HOLE " rail=0");
+	while (!fired(hole))
+		assert_true(go_on());
+	sv_stepped_cut(0, true);
+	for (unsigned int i = 0; i < 2 * STEPS && !is_finished(0, 1) && go_on(); i++)
 		;
-	assert_true(all_are_finished());
-	everything_is_right();
+	assert_int_equal(fired(rule), 1);
+	assert_true(is_finished(0, 1));
+	assert_null(strstr(captured_log, "puts do not come through"));
+	finish_all();
 	teardown();
 }
 
@@ -1314,6 +1340,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(end_to_end_requests_wait_for_the_receiver),
 	    cmocka_unit_test(without_a_path_there_is_an_error_in_time),
 	    cmocka_unit_test(a_path_that_carries_no_puts_is_left_though_it_is_alive),
+	    cmocka_unit_test(a_path_is_kept_when_one_queue_pair_of_it_fails),
 	    cmocka_unit_test(where_no_path_carries_puts_there_is_an_error_in_time),
 	    cmocka_unit_test(signals_that_no_nic_adds_are_an_error_in_time),
 	    cmocka_unit_test(a_flush_that_no_nic_does_is_an_error_in_time),

@@ -267,15 +267,24 @@ static void look_for_silence(struct ha_gin_sender *sender)
 				   completion_timeout_ns(sender));
 }
 
-/* A first one may have been at fault itself; if nothing came over the next one either, the path is.
- */
+/* A first queue pair may have been at fault itself; if nothing came over the next one there either,
+ * the path is. */
+static void look_at_path(struct ha_gin_sender *sender)
+{
+	const struct ha_gin_path_name before = sender->barren;
+
+	sender->barren = sender->path;
+	if (sender->trouble_ns && before.slot == sender->path.slot &&
+	    before.generation == sender->path.generation)
+		ha_gin_path_failed(sender->out->comm, &sender->path, sender->qp.fault);
+}
+
 static ha_result_t leave(struct ha_gin_sender *sender)
 {
 	HA_INFO_LIMITED(HA_SUBSYS_NET, "GIN: to rank %u: the queue pair on %s:%d failed: %s",
 			sender->rank, sender->qp.port->nic->name, sender->qp.port->port_num,
 			sender->qp.fault);
-	if (sender->trouble_ns)
-		ha_gin_path_failed(sender->out->comm, &sender->path, sender->qp.fault);
+	look_at_path(sender);
 	fence(sender);
 	return suspect(sender, sender->epoch);
 }

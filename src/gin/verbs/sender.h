@@ -87,9 +87,9 @@ struct ha_gin_sender {
 	bool has_offer;
 	struct ha_gin_message offer;
 	uint64_t offer_ns;
-	uint64_t trouble_ns;  /* since when nothing comes through; 0: all is well */
-	uint64_t came_before; /* ... this epoch, over */
-	struct ha_gin_path_name path;
+	uint64_t trouble_ns;		      /* since when nothing comes through; 0: all is well */
+	uint64_t came_before;		      /* ... this epoch, over */
+	struct ha_gin_path_name path, barren; /* of the queue pair; of the last one that failed */
 	struct ha_gin_standstill own_waits;
 	uint64_t failovers, replayed;
 	struct ha_gin_adder *adder;
