@@ -73,12 +73,11 @@ if command -v pkg-config >/dev/null; then
 		LD_LIBRARY_PATH=$WORK/moved/$libdir:$BUILD/simverbs/mlx5 "$WORK/moved/bin/simverbs" run "$fabric" "$1" -- "$WORK/puts" "${@:2}"
 	}
 	"$WORK/moved/bin/simverbs" up "$fabric" --hosts 2 --rails 2 >/dev/null || fail "simverbs up"
+	"$WORK/moved/bin/simverbs" fault "$fabric" 'link=down host=0 rail=0 op=write nth=500 count=1' >/dev/null || fail "simverbs fault"
 	on_host 1 receive $((20000 + $$ % 10000)) >"$WORK/received" 2>&1 &
 	receiver=$!
 	on_host 0 put 127.0.0.1 $((20000 + $$ % 10000)) 3000 500 >"$WORK/put" 2>&1 &
 	sender=$!
-	for _ in {1..200}; do grep -q putting "$WORK/put" && break || sleep 0.1; done
-	"$WORK/moved/bin/simverbs" link "$fabric" 0 0 down
 	wait $sender || { "$WORK/moved/bin/simverbs" down "$fabric"; fail "the example: $(cat "$WORK/put")"; }
 	wait $receiver || { "$WORK/moved/bin/simverbs" down "$fabric"; fail "the example: $(cat "$WORK/received")"; }
 	"$WORK/moved/bin/simverbs" down "$fabric"
