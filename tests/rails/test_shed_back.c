@@ -136,6 +136,53 @@ static void a_slot_carries_again_when_no_row_names_what_was_lost_of_it(void **st
 	pair_close(&pair);
 }
 
+/* Rows of before name what was lost of the slot, with a key of a device that has died since. What
+ * is built there on the device that came back, whose keys are others, carries nothing of them. */
+static void a_row_names_nothing_that_is_built_since_in_a_slot(void **state)
+{
+	enum { MESSAGES = 3 };
+	const size_t size = 300000;
+	struct ha_request *recv[MESSAGES], *send[MESSAGES];
+	struct pair pair;
+	unsigned p;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	p = path_on(pair.recv, "sim1");
+	for (int i = 0; i < MESSAGES; i++) {
+		const size_t offset = (size_t)i * size;
+
+		recv[i] = post_recv(&pair, 1, &offset, &size, &i);
+	}
+	pair_idle(&pair, 1);
+	sv_stepped_kill(1, LOST_RAIL);
+	pair_idle(&pair, 100);
+	assert_true(is_whole(&pair));
+	sv_stepped_revive(1, LOST_RAIL);
+	for (int s = 0; s < 70 && !(pair.send->paths[p] && pair.recv->paths[p]); s++)
+		pair_idle(&pair, 1000);
+	pair_idle(&pair, 1000);
+	assert_true(ha_path_ready(pair.send->paths[p]) && ha_path_ready(pair.recv->paths[p]));
+	assert_true(pair.send->paths[p]->generation > 1);
+	fill(pair.from.bytes, MESSAGES * size, 8);
+	for (int i = 0; i < MESSAGES; i++) {
+		const uint64_t row = pair.send->send->match_seq & pair.send->slot_mask;
+
+		assert_true(pair.send->send_ring->cts[row][0].named >> 4 * p & 0xf);
+		send[i] = post_send(&pair, (size_t)i * size, size, i);
+	}
+	for (int i = 0; i < MESSAGES; i++) {
+		assert_int_equal(pair_finish(&pair, recv[i], NULL), HA_OK);
+		assert_int_equal(pair_finish(&pair, send[i], NULL), HA_OK);
+	}
+	assert_memory_equal(pair.to.bytes, pair.from.bytes, MESSAGES * size);
+	pair_idle(&pair, 10);
+	assert_int_equal(sheds(&pair), 1);
+	wait_members(&pair, 2);
+	assert_no_failover(&pair);
+	pair_close(&pair);
+}
+
 /* A message is under way when the receiver's port goes down; the NIC of `host` is slow to fence. */
 static struct in_flight lose_beside_a_slow_nic(struct pair *pair, uint32_t host, int *slow)
 {
@@ -377,6 +424,7 @@ int main(void)
 	    cmocka_unit_test(a_rail_that_is_back_carries_again_without_a_fence_of_the_others),
 	    cmocka_unit_test(a_rail_that_is_back_owes_nothing_from_before),
 	    cmocka_unit_test(a_slot_carries_again_when_no_row_names_what_was_lost_of_it),
+	    cmocka_unit_test(a_row_names_nothing_that_is_built_since_in_a_slot),
 	    cmocka_unit_test(a_slot_is_not_built_again_before_it_is_mended),
 	    cmocka_unit_test(what_is_no_rail_cannot_be_shed),
 	    cmocka_unit_test(a_reason_that_is_unknown_is_said_to_be),

@@ -595,6 +595,42 @@ static void a_small_message_that_was_acknowledged_and_not_placed_is_an_error(voi
 	pair_close(&pair);
 }
 
+/* In mode e2e a sender asks what the receiver has, where no clear-to-send says it: a question that
+ * is lost with the control rail holds up none on the rail that takes its place. */
+static void what_the_receiver_has_is_asked_for_on_the_rail_that_takes_the_place(void **state)
+{
+	const size_t offsets[2] = {0, 300000}, size = 300000;
+	struct ha_request *recv[2], *send[2];
+	struct ha_path *lost;
+	struct pair pair;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_E2E);
+	for (int i = 0; i < 2; i++)
+		recv[i] = post_recv(&pair, 1, &offsets[i], &size, &i);
+	pair_idle(&pair, 1);
+	fill(pair.from.bytes, 2 * size, 6);
+	send[0] = post_send(&pair, offsets[0], size, 0);
+	lost = ha_comm_path(pair.send);
+	for (int i = 0; i < 10000 && !lost->count_busy; i++) {
+		if (!sv_stepped_step())
+			sv_stepped_run(sv_stepped_now() + 1000);
+		poll_sender(&pair);
+	}
+	assert_true(lost->count_busy);
+	sv_stepped_link(1, 0, false);
+	assert_int_equal(pair_finish(&pair, recv[0], NULL), HA_OK);
+	assert_int_equal(pair_finish(&pair, send[0], NULL), HA_OK);
+	until_whole(&pair, 10);
+	assert_turned(&pair, 1, "sim1");
+	send[1] = post_send(&pair, offsets[1], size, 1);
+	assert_int_equal(finish_within_a_second(&pair, recv[1], NULL), HA_OK);
+	assert_int_equal(finish_within_a_second(&pair, send[1], NULL), HA_OK);
+	assert_memory_equal(pair.to.bytes, pair.from.bytes, 2 * size);
+	assert_turned(&pair, 1, "sim1");
+	pair_close(&pair);
+}
+
 /* Stamps are the same again after 256 turns: a row that has lain there since is none. */
 static void a_row_of_256_turns_before_is_none(void **state)
 {
@@ -703,6 +739,7 @@ int main(void)
 	    cmocka_unit_test(a_turn_of_what_is_not_there_is_a_failover),
 	    cmocka_unit_test(a_sender_that_has_stopped_everything_gets_an_epoch),
 	    cmocka_unit_test(a_small_message_that_was_acknowledged_and_not_placed_is_an_error),
+	    cmocka_unit_test(what_the_receiver_has_is_asked_for_on_the_rail_that_takes_the_place),
 	    cmocka_unit_test(a_row_of_256_turns_before_is_none),
 	    cmocka_unit_test(a_control_rail_that_is_back_is_one_of_the_others),
 	    cmocka_unit_test(a_turn_is_told_as_a_shed),
