@@ -104,6 +104,8 @@ static void check_paths(const struct ha_comm *comm)
 	HA_INVARIANT(!comm->clear || ha_comm_may_post(comm));
 	HA_INVARIANT(!comm->clear || comm->clear->plain);
 	HA_INVARIANT(!comm->clear || comm->clear->nqps == 1);
+	HA_INVARIANT(!comm->recv || !comm->recv->names_on ||
+		     (comm->recv->names_on == ha_comm_path(comm) && ha_comm_may_post(comm)));
 	HA_INVARIANT(!ha_path_ready(ha_comm_path(comm)) || comm->epoch_changing ||
 		     ha_comm_path(comm)->carried);
 }

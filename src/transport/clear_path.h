@@ -6,6 +6,7 @@
 #define HA_TRANSPORT_CLEAR_PATH_H
 
 #include "transport/comm.h"
+#include "transport/recv.h"
 
 /*
  * The active path, when data may be posted on it and every message takes its one queue pair; NULL
@@ -27,6 +28,8 @@ static inline void ha_comm_find_clear_path(struct ha_comm *comm)
 static inline void ha_comm_not_clear(struct ha_comm *comm)
 {
 	comm->clear = NULL;
+	if (comm->recv)
+		comm->recv->names_on = NULL;
 }
 
 #endif

@@ -68,6 +68,8 @@ ha_result_t ha_comm_new(struct ha_instance *inst, bool is_send, struct ha_comm *
 	comm->standby_in = comm->standby_every;
 	comm->slot_mask = HA_WINDOW - 1;
 	comm->max_recvs = (uint8_t)inst->config.max_recvs;
+	comm->group_limit = comm->max_recvs;
+	comm->plain_n = 1;
 	comm->id = ha_random();
 	comm->rto_ms = (uint32_t)inst->config.rto_ms;
 	comm->report.slot = -1;

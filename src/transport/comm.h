@@ -91,12 +91,14 @@ struct ha_comm {
 	};			     /* [C] page-aligned */
 	struct ha_request_pool pool; /* [A] */
 	atomic_bool peer_bye;	     /* the peer closed in good order; set by the control socket */
+	uint8_t group_limit;	     /* [A] a receive of more is not a group: max_recvs, or 0 */
 	uint32_t standby_in;	     /* [T] polls until paths that are not active are looked at */
 	uint32_t standby_every;	     /* [T] polls from one such look to the next */
-	struct ha_send_side *send;   /* [C] NULL on a receive comm */
-	struct ha_recv_side *recv;   /* [C] NULL on a send comm */
-	_Atomic uint64_t not_ready;  /* calls answered with "not now"; written by A */
-	struct ha_counters count;    /* [T] */
+	int plain_n; /* [A] receives of so many buffers are plain: 1; 0: none now (recv.c) */
+	struct ha_send_side *send;  /* [C] NULL on a receive comm */
+	struct ha_recv_side *recv;  /* [C] NULL on a send comm */
+	_Atomic uint64_t not_ready; /* calls answered with "not now"; written by A */
+	struct ha_counters count;   /* [T] */
 
 	/* Rarely used from here on. */
 	atomic_uint refs;    /* ha_comm_hold */
@@ -119,6 +121,7 @@ struct ha_comm {
 	uint64_t ports;			/* [C] of ours that it may have paths on: bits */
 	_Atomic uint64_t port_events;	/* those of them that have changed; progress thread */
 	_Atomic uint32_t turn;	   /* control rails that this epoch had before: written under T */
+	uint32_t looks_later;	   /* [T] polls that may yet pass the others by (complete.c) */
 	uint64_t striped_end;	   /* [T] no message from this number on is cut (stripe.h) */
 	struct ha_striped striped; /* [T] */
 	struct ha_comm_memory memory;	 /* [T] */

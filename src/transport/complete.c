@@ -212,19 +212,39 @@ int ha_comm_poll_standby(struct ha_comm *comm)
 	return total;
 }
 
+static inline unsigned state_of(const struct ha_request *req)
+{
+	return atomic_load_explicit(&req->state, memory_order_acquire);
+}
+
 /* What a poll does now and then. */
 static __attribute__((noinline)) int look_around(struct ha_comm *comm)
 {
+	comm->looks_later = (uint32_t)comm->config->poll_standby_interval;
 	ha_comm_note_life(comm);
 	ha_stall_poll(comm);
 	return ha_comm_poll_standby(comm);
 }
 
-/* After `total` completions of the active path. Returns them with those of the others. */
-static inline int polled(struct ha_comm *comm, int total)
+/*
+ * While messages are cut others are looked at as often as the active path, but not for a request
+ * that is done without: then as often as ever.
+ */
+static bool looks_later(struct ha_comm *comm, const struct ha_request *req)
+{
+	if (comm->standby_every != 1 || state_of(req) != HA_REQ_DONE || comm->looks_later == 0)
+		return false;
+	comm->looks_later--;
+	comm->standby_in = 1;
+	return true;
+}
+
+/* After `total` completions of the active path. Returns them with those of the others. `req`: what
+ * they are polled for, or NULL. */
+static inline int polled(struct ha_comm *comm, const struct ha_request *req, int total)
 {
 	comm->count.completions += (uint64_t)total;
-	if (__builtin_expect(--comm->standby_in == 0, 0))
+	if (__builtin_expect(--comm->standby_in == 0, 0) && !(req && looks_later(comm, req)))
 		total += look_around(comm);
 	serve(comm);
 	return total;
@@ -233,18 +253,13 @@ static inline int polled(struct ha_comm *comm, int total)
 int ha_comm_poll(struct ha_comm *comm, int budget)
 {
 	struct ha_path *path = ha_comm_path(comm);
-	int total = polled(comm, path ? poll_path(comm, path, budget) : 0);
+	int total = polled(comm, NULL, path ? poll_path(comm, path, budget) : 0);
 
 	ha_e2e_look(comm);
 	return total;
 }
 
 /* ---- test ---------------------------------------------------------------------------------- */
-
-static inline unsigned state_of(const struct ha_request *req)
-{
-	return atomic_load_explicit(&req->state, memory_order_acquire);
-}
 
 /*
  * What came, `taken` completions, was not all that the request waits for. What comes without one
@@ -276,7 +291,7 @@ static __attribute__((noinline)) bool polled_others(struct ha_comm *comm, struct
 		n = 0;
 	}
 	apply_all(comm, path, wc, n);
-	polled(comm, n);
+	polled(comm, req, n);
 	return state_of(req) == HA_REQ_DONE || poll_on(comm, req, n);
 }
 
@@ -295,7 +310,7 @@ static inline __attribute__((always_inline)) bool poll_for(struct ha_comm *comm,
 	if (__builtin_expect(n != 1, 0))
 		return polled_others(comm, path, req, wc, n);
 	apply(comm, path, &wc[0]);
-	polled(comm, 1);
+	polled(comm, req, 1);
 	return __builtin_expect(state_of(req) == HA_REQ_DONE, 1) || poll_on(comm, req, 1);
 }
 

@@ -149,6 +149,8 @@ HA_NO_CANARY void ha_recv_pump(struct ha_comm *comm)
 		comm->silent |= HA_SILENT_HELD;
 	if (!ha_comm_may_post(comm))
 		return;
+	if (__builtin_expect(r->members != 0, 0) && path->nqps == 1)
+		r->names_on = path;
 	while (r->cts_seq != r->next_seq) {
 		const struct ha_recv_slot *slot = &r->slots[r->cts_seq & comm->slot_mask];
 
@@ -321,6 +323,73 @@ static inline void start(struct ha_comm *comm, struct ha_recv_side *r, struct ha
 	*out = req;
 }
 
+/* ---- one buffer ----------------------------------------------------------------------------- */
+
+/* Under the token, on a path that it may be posted on, or NULL. False: nothing was done. */
+static inline __attribute__((always_inline)) bool
+start_single(struct ha_comm *comm, struct ha_path *path, bool names, void *const *data,
+	     const size_t *sizes, const int *tags, struct ha_mr *mr, struct ha_request **out)
+{
+	struct ha_recv_side *r = comm->recv;
+	const uint64_t seq = r->next_seq;
+	const size_t index = seq & comm->slot_mask;
+	struct ha_recv_slot *slot = &r->slots[index];
+	struct ha_request *req = comm->pool.free;
+	struct ha_cts *element = comm->recv_ring->cts[index];
+	const uint32_t epoch = ha_comm_epoch(comm);
+	uint64_t keys;
+
+	if (__builtin_expect(!path || !req || slot->in_use, 0))
+		return false;
+	keys = ha_mr_keys(mr, path->nic_index);
+	if (__builtin_expect(keys == 0, 0))
+		return false;
+	slot->mrs[0] = mr;
+	fill_element(element, ha_stamp(seq, epoch), 1, 0, data[0], sizes[0], tags[0]);
+	element->rkey = ha_mr_rkey(keys);
+	slot->bytes = (int64_t)element->size;
+	start(comm, r, req, slot, seq, epoch, 1, out);
+	if (names)
+		ha_stripe_name(comm, slot, element);
+	if (!post_at_once(comm, r, path, seq, index, 1))
+		ha_recv_pump(comm);
+	return true;
+}
+
+/* ---- one buffer, and rows that name other paths -------------------------------------------- */
+
+/*
+ * Then no receive is a plain one, and a group is one of too many: what is plain does not look for
+ * it.
+ */
+static void begin_naming(struct ha_comm *comm)
+{
+	if (!comm->recv->names_on)
+		return;
+	comm->plain_n = 0;
+	comm->group_limit = 0;
+}
+
+static void end_naming(struct ha_comm *comm)
+{
+	comm->plain_n = 1;
+	comm->group_limit = comm->max_recvs;
+}
+
+static __attribute__((noinline)) HA_NO_CANARY bool
+start_naming(struct ha_comm *comm, int n, void *const *data, const size_t *sizes, const int *tags,
+	     struct ha_mr *const *mrs, struct ha_request **out)
+{
+	bool started;
+
+	if (n != 1 || !mrs[0] || atomic_load_explicit(&comm->peer_bye, memory_order_relaxed) ||
+	    !ha_token_try(comm))
+		return false;
+	started = start_single(comm, comm->recv->names_on, true, data, sizes, tags, mrs[0], out);
+	ha_token_release(comm);
+	return started;
+}
+
 /* ---- a group, and whatever is not plain ----------------------------------------------------- */
 
 /* Stamps and keys come with it where they are known. False: a buffer without memory. */
@@ -377,9 +446,18 @@ static inline ha_result_t start_group(struct ha_comm *comm, unsigned n, void *co
 	slot->bytes = ROOM_OF_GROUP;
 	if (__builtin_expect(n == 1, 0))
 		slot->bytes = ha_recv_room(comm, slot);
-	if (!complete || !post_at_once(comm, r, ha_comm_clear_path(comm), seq, index, n))
+	if (!complete || !post_at_once(comm, r, ha_comm_clear_path(comm), seq, index, n)) {
 		ha_recv_pump(comm);
+		begin_naming(comm);
+	}
 	return HA_OK;
+}
+
+static ha_result_t too_many(const struct ha_comm *comm, int n)
+{
+	HA_WARN("connection %s: a receive of %d buffers, 1 to %d are possible", comm->name, n,
+		comm->max_recvs);
+	return HA_ERR_ARGUMENT;
 }
 
 static __attribute__((noinline)) HA_NO_CANARY ha_result_t
@@ -391,10 +469,12 @@ irecv_group(struct ha_comm *comm, int n, void *const *data, const size_t *sizes,
 	*out = NULL;
 	if (__builtin_expect(result != HA_OK, 0))
 		return result;
-	if (__builtin_expect((unsigned)n - 1 >= comm->max_recvs, 0)) {
-		HA_WARN("connection %s: a receive of %d buffers, 1 to %d are possible", comm->name,
-			n, comm->max_recvs);
-		return HA_ERR_ARGUMENT;
+	if (__builtin_expect((unsigned)n - 1 >= comm->group_limit, 0)) {
+		if (start_naming(comm, n, data, sizes, tags, mrs, out))
+			return HA_OK;
+		if ((unsigned)n - 1 >= comm->max_recvs)
+			return too_many(comm, n);
+		end_naming(comm);
 	}
 	if (__builtin_expect(atomic_load_explicit(&comm->peer_bye, memory_order_relaxed), 0))
 		return ha_comm_fail(comm, HA_ERR_REMOTE,
@@ -408,37 +488,6 @@ irecv_group(struct ha_comm *comm, int n, void *const *data, const size_t *sizes,
 	return result;
 }
 
-/* ---- one buffer ----------------------------------------------------------------------------- */
-
-/* Under the token. False: nothing was done, and it is not plain. */
-static inline bool start_single(struct ha_comm *comm, void *const *data, const size_t *sizes,
-				const int *tags, struct ha_mr *mr, struct ha_request **out)
-{
-	struct ha_recv_side *r = comm->recv;
-	const uint64_t seq = r->next_seq;
-	const size_t index = seq & comm->slot_mask;
-	struct ha_recv_slot *slot = &r->slots[index];
-	struct ha_request *req = comm->pool.free;
-	struct ha_cts *element = comm->recv_ring->cts[index];
-	struct ha_path *path = ha_comm_clear_path(comm);
-	const uint32_t epoch = ha_comm_epoch(comm);
-	uint64_t keys;
-
-	if (__builtin_expect(!path || !req || slot->in_use, 0))
-		return false;
-	keys = ha_mr_keys(mr, path->nic_index);
-	if (__builtin_expect(keys == 0, 0))
-		return false;
-	slot->mrs[0] = mr;
-	fill_element(element, ha_stamp(seq, epoch), 1, 0, data[0], sizes[0], tags[0]);
-	element->rkey = ha_mr_rkey(keys);
-	slot->bytes = (int64_t)element->size;
-	start(comm, r, req, slot, seq, epoch, 1, out);
-	if (!post_at_once(comm, r, path, seq, index, 1))
-		ha_recv_pump(comm);
-	return true;
-}
-
 HA_CALLED_DIRECTLY HA_NO_CANARY ha_result_t ha_irecv(struct ha_comm *comm, int n, void *const *data,
 						     const size_t *sizes, const int *tags,
 						     struct ha_mr *const *mrs,
@@ -446,11 +495,12 @@ HA_CALLED_DIRECTLY HA_NO_CANARY ha_result_t ha_irecv(struct ha_comm *comm, int n
 {
 	bool started;
 
-	if (n != 1 || !mrs[0] || ha_comm_error(comm) != HA_OK ||
+	if (n != comm->plain_n || !mrs[0] || ha_comm_error(comm) != HA_OK ||
 	    atomic_load_explicit(&comm->peer_bye, memory_order_relaxed) || !ha_token_try(comm))
 		return irecv_group(comm, n, data, sizes, tags, mrs, out);
-	started = start_single(comm, data, sizes, tags, mrs[0], out);
+	started =
+	    start_single(comm, ha_comm_clear_path(comm), false, data, sizes, tags, mrs[0], out);
 	ha_token_release(comm);
 	return __builtin_expect(started, 1) ? HA_OK
-					    : irecv_group(comm, n, data, sizes, tags, mrs, out);
+					    : irecv_group(comm, 1, data, sizes, tags, mrs, out);
 }

@@ -54,7 +54,16 @@ struct ha_recv_side {
 	uint8_t flush_through; /* [T] NICs beside the active path's: a mask (flush_beside.h) */
 	uint64_t seen_messages, seen_bytes; /* [T] by who decides on members */
 	bool large;			    /* [T] what those were */
-	uint8_t members; /* [T] paths that its rows name beside the active one (stripe.h): a mask */
+	/* [T] Paths that its rows name beside the active one (stripe.h): a mask, how many, and how
+	 * each is named. */
+	uint8_t members, nbeside;
+	struct ha_beside {
+		uint8_t slot;
+		uint8_t key;   /* where its key is in an element */
+		uint16_t name; /* ha_cts_name */
+	} beside[HA_MAX_PATHS - 1];
+	uint64_t named_from;	  /* in rows of buffers of so many bytes */
+	struct ha_path *names_on; /* [T] as ha_comm.clear, which is NULL while they are named */
 };
 
 /* What a message of its own touches of each: two lines, with that of the work request. */

@@ -77,12 +77,23 @@ static inline bool ha_cts_names(const struct ha_cts *cts, unsigned p, uint32_t g
 	return (cts->named & 0xfu << 4 * p) == ha_cts_name(p, generation);
 }
 
-/* The key on path p, which is not the active one. */
-static inline uint32_t *ha_cts_key_beside(struct ha_cts *cts, unsigned active, unsigned p)
+/* Where the key on path p is, which is not the active one. */
+static inline uint8_t ha_cts_key_offset(unsigned active, unsigned p)
 {
 	const unsigned i = (p - active - 1) % 4;
 
-	return i == 0 ? &cts->key_beside : &cts->keys_beside[i - 1];
+	return (uint8_t)(i == 0 ? offsetof(struct ha_cts, key_beside)
+				: offsetof(struct ha_cts, keys_beside) + 4 * (i - 1));
+}
+
+static inline uint32_t *ha_cts_key_at(struct ha_cts *cts, uint8_t offset)
+{
+	return (uint32_t *)((char *)cts + offset);
+}
+
+static inline uint32_t *ha_cts_key_beside(struct ha_cts *cts, unsigned active, unsigned p)
+{
+	return ha_cts_key_at(cts, ha_cts_key_offset(active, p));
 }
 
 struct ha_sizes {

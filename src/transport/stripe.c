@@ -43,6 +43,22 @@ static void name_none(struct ha_comm *comm)
 		comm->recv_ring->cts[row][0].named = 0;
 }
 
+/* So that a row takes no longer than it has to. */
+static void list_members(struct ha_comm *comm)
+{
+	struct ha_recv_side *r = comm->recv;
+
+	r->named_from = ha_stripe_from(comm->port->bundle);
+	r->nbeside = 0;
+	for (unsigned p = 0; p < HA_MAX_PATHS; p++)
+		if (r->members >> p & 1)
+			r->beside[r->nbeside++] = (struct ha_beside){
+			    .slot = (uint8_t)p,
+			    .key = ha_cts_key_offset(comm->active, p),
+			    .name = ha_cts_name(p, comm->paths[p]->generation),
+			};
+}
+
 void ha_stripe_members(struct ha_comm *comm, unsigned mask)
 {
 	struct ha_recv_side *r = comm->recv;
@@ -55,6 +71,7 @@ void ha_stripe_members(struct ha_comm *comm, unsigned mask)
 		if (mask >> p & 1)
 			comm->paths[p]->carried = true;
 	r->members = (uint8_t)mask;
+	list_members(comm);
 	if (mask == 0)
 		name_none(comm);
 	/* Rows that name several paths are the pump's. */
@@ -62,28 +79,35 @@ void ha_stripe_members(struct ha_comm *comm, unsigned mask)
 	ha_comm_not_clear(comm);
 }
 
+static inline bool may_come_over(struct ha_path *path, const struct ha_mr *mr)
+{
+	if (__builtin_expect(ha_mr_is_host(mr), 1))
+		return true;
+	if (!ha_gpu_proof_reaches(path, mr))
+		return false;
+	ha_flush_beside_named(path, mr);
+	return true;
+}
+
 void ha_stripe_name(struct ha_comm *comm, const struct ha_recv_slot *slot, struct ha_cts *row)
 {
+	const struct ha_recv_side *r = comm->recv;
 	const struct ha_mr *mr = slot->mrs[0];
+	unsigned named = 0;
 
-	row->named = 0;
-	if (slot->n != 1 || row->size < ha_stripe_from(comm->port->bundle))
-		return;
-	for (unsigned p = 0; p < HA_MAX_PATHS; p++) {
-		struct ha_path *path = comm->paths[p];
-		uint64_t keys;
+	if (slot->n == 1 && row->size >= r->named_from)
+		for (const struct ha_beside *b = r->beside; b != r->beside + r->nbeside; b++) {
+			struct ha_path *path = comm->paths[b->slot];
+			const uint64_t keys = ha_mr_keys(mr, path->nic_index);
 
-		if (!(comm->recv->members >> p & 1) || !ha_path_ready(path) ||
-		    !ha_gpu_proof_reaches(path, mr))
-			continue;
-		keys = ha_mr_keys(mr, path->nic_index);
-		if (keys == 0)
-			continue;
-		*ha_cts_key_beside(row, comm->active, p) = ha_mr_rkey(keys);
-		row->named |= ha_cts_name(p, path->generation);
-		ha_flush_beside_named(path, mr);
-	}
-	if (row->named != 0)
+			HA_INVARIANT(b->name == ha_cts_name(b->slot, path->generation));
+			if (keys == 0 || !ha_path_ready(path) || !may_come_over(path, mr))
+				continue;
+			*ha_cts_key_at(row, b->key) = ha_mr_rkey(keys);
+			named |= b->name;
+		}
+	row->named = (uint16_t)named;
+	if (named != 0)
 		look_at_all(comm, slot->seq);
 }
 
