@@ -106,6 +106,7 @@ class Fabric(Folder):
         with open(os.path.join(self.top, name + ".err"), "ab") as file:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, env=ENVIRONMENT)
         self.processes.append(process)
+        process.name = name
         return process
 
     def errors(self, name):
@@ -163,7 +164,7 @@ class Fabric(Folder):
         for said in member.stdout:
             if said == line:
                 return
-        self.fail(f"it ended before {line!r}: {self.errors('member0')}")
+        self.fail(f"it ended before {line!r}: {self.errors(member.name)}")
 
     def last_before(self, member, line):
         before = ""
@@ -171,7 +172,7 @@ class Fabric(Folder):
             if said == line:
                 return before
             before = said
-        self.fail(f"it ended before {line!r}: {self.errors('member0')}")
+        self.fail(f"it ended before {line!r}: {self.errors(member.name)}")
 
     def read_all_until(self, members, line):
         for member in members:
