@@ -94,7 +94,7 @@ struct ha_comm {
 	uint8_t group_limit;	     /* [A] a receive of more is not a group: max_recvs, or 0 */
 	uint32_t standby_in;	     /* [T] polls until paths that are not active are looked at */
 	uint32_t standby_every;	     /* [T] polls from one such look to the next */
-	int plain_n; /* [A] receives of so many buffers are plain: 1; 0: none now (recv.c) */
+	int plain_n; /* [A] receives of so many buffers are plain: 1; none are: INT_MIN (recv.c) */
 	struct ha_send_side *send;  /* [C] NULL on a receive comm */
 	struct ha_recv_side *recv;  /* [C] NULL on a send comm */
 	_Atomic uint64_t not_ready; /* calls answered with "not now"; written by A */

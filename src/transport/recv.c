@@ -17,6 +17,8 @@
 #include "transport/stripe.h"
 #include "transport/user_mr.h"
 
+#include <limits.h>
+
 void ha_recv_init(struct ha_comm *comm)
 {
 	struct ha_recv_side *r = comm->recv;
@@ -358,6 +360,9 @@ start_single(struct ha_comm *comm, struct ha_path *path, bool names, void *const
 
 /* ---- one buffer, and rows that name other paths -------------------------------------------- */
 
+/* Of no receive that anybody posts: 0 and -1 are what mistakes are. */
+#define NONE_PLAIN INT_MIN
+
 /*
  * Then no receive is a plain one, and a group is one of too many: what is plain does not look for
  * it.
@@ -366,7 +371,7 @@ static void begin_naming(struct ha_comm *comm)
 {
 	if (!comm->recv->names_on)
 		return;
-	comm->plain_n = 0;
+	comm->plain_n = NONE_PLAIN;
 	comm->group_limit = 0;
 }
 
@@ -501,6 +506,7 @@ HA_CALLED_DIRECTLY HA_NO_CANARY ha_result_t ha_irecv(struct ha_comm *comm, int n
 	started =
 	    start_single(comm, ha_comm_clear_path(comm), false, data, sizes, tags, mrs[0], out);
 	ha_token_release(comm);
-	return __builtin_expect(started, 1) ? HA_OK
-					    : irecv_group(comm, 1, data, sizes, tags, mrs, out);
+	return __builtin_expect(started, 1)
+		   ? HA_OK
+		   : irecv_group(comm, comm->plain_n, data, sizes, tags, mrs, out);
 }

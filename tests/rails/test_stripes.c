@@ -134,6 +134,30 @@ static void small_messages_all_go_over_the_active_path(void **state)
 }
 
 /* Ends of other sizes agree without a word: what one names the other does not need to use. */
+/* As with one rail, where receives are told from groups by how many buffers they have. */
+static void receives_of_no_buffer_or_too_many_are_refused_by_name(void **state)
+{
+	static const int wrong[] = {0, -1, HA_GROUP_MAX + 1};
+	struct pair pair;
+
+	(void)state;
+	carrying(&pair, 2, HA_COMPLETION_RC);
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct ha_request *req = NULL;
+		char line[64];
+
+		transfer(&pair, 8, i); /* whose row is written by what names both */
+		snprintf(line, sizeof(line), "a receive of %d buffers, 1 to 8 are possible",
+			 wrong[i]);
+		assert_int_equal(ha_irecv(pair.recv, wrong[i], NULL, NULL, NULL, NULL, &req),
+				 HA_ERR_ARGUMENT);
+		assert_null(req);
+		assert_logged(line);
+	}
+	transfer(&pair, 8, 9);
+	pair_close(&pair);
+}
+
 static void the_size_that_is_worth_a_stripe_is_set(void **state)
 {
 	static const struct {
@@ -634,6 +658,7 @@ int main(void)
 	    cmocka_unit_test(messages_between_go_over_one_rail_each_in_turns),
 	    cmocka_unit_test(messages_that_are_never_cut_come_to_go_over_all_rails),
 	    cmocka_unit_test(small_messages_all_go_over_the_active_path),
+	    cmocka_unit_test(receives_of_no_buffer_or_too_many_are_refused_by_name),
 	    cmocka_unit_test(the_size_that_is_worth_a_stripe_is_set),
 	    cmocka_unit_test(what_NCCL_has_fused_carries_as_any_bundle),
 	    cmocka_unit_test(what_is_cut_goes_on_being_cut_while_messages_are_large_in_the_mean),
