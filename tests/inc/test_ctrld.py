@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from conversation import (ASK, CHANGE, COUNTS, DRAIN, GO, IS_BACK, KNOW, LEAVE, NONE, OVER, PART, PLAN, RECEIPT, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, VERDICT, WAY,
+from conversation import (ALL_HERE, ASK, CHANGE, COUNTS, DRAIN, GO, IS_BACK, KNOW, LEAVE, NONE, OVER, PART, PLAN, RECEIPT, REFUSED, REPORT, SERVE, SLACK, STATUS, TIMEOUT_S, VERDICT, WAY,
                           Folder, Host, wait_for)  # fmt: skip
 
 CTRLD, TOOL = (os.path.join(os.environ["BUILD"], "bin", name) for name in ("nccl-ha-ctrld", "nccl-ha"))
@@ -229,6 +229,19 @@ class Controller(Folder):
         self.assertEqual(self.host().ask("g", 0, 4, "a").hear(), plan)
         self.assertEqual([one["state"] for one in self.status()["groups"]], ["held"])
         self.expect_refused(self.host().ask("g", 0, 4, "a"), "there already")
+
+    def test_a_word_without_a_text_is_said_at_once(self):
+        """Its head is all there is: the kernel is not to wait for more."""
+        self.start()
+        leader = self.group("g")[0]
+        self.assertEqual([leader.hear_bytes()[0] for _ in range(3)], [PLAN, RECEIPT, PART])
+        took = []
+        for _ in range(8):
+            begun = time.monotonic()
+            leader.say(ALL_HERE)
+            self.assertEqual(leader.hear()[0], GO)
+            took.append(time.monotonic() - begun)
+        self.assertLess(min(took), 0.1, took)
 
     def know(self, receipt, key):
         """Of a member 0 that dials again; who has proved nothing yet may not say as much."""

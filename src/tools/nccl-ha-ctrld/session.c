@@ -48,7 +48,8 @@ static bool send_some(struct nc_session *s, struct nc_unsent *u)
 				   : u->text->bytes + (u->sent - sizeof(u->head));
 	const size_t left =
 	    in_head ? sizeof(u->head) - u->sent : sizeof(u->head) + u->text->length - u->sent;
-	ssize_t n = send(s->fd, from, left, MSG_NOSIGNAL | MSG_DONTWAIT | (in_head ? MSG_MORE : 0));
+	const int more = in_head && u->text->length > 0 ? MSG_MORE : 0;
+	ssize_t n = send(s->fd, from, left, MSG_NOSIGNAL | MSG_DONTWAIT | more);
 
 	if (n < 0 && errno == EINTR)
 		return true;
