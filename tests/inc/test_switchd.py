@@ -698,11 +698,11 @@ class Strangers(Fabric):
     def leader_at(self, part):
         return (socket.inet_ntoa(part[35:31:-1]), struct.unpack_from("<H", part, 30)[0])
 
-    def meet_but_for_one(self, limit_s):
+    def meet_but_for_one(self, limit_s, of=None):
         """Two members, and of the third, by hand, its connections with the controller and with member 0, and how it comes to that."""
         self.start_controller(STAR)
         self.serve("s")
-        members = self.members("ab", "--ops", "2", "--connect-ms", str(1000 * limit_s), "--ranks", "3")
+        members = self.members("ab", "--ops", "2", "--connect-ms", str(1000 * limit_s), "--ranks", "3", of=of)
         third = self.host().ask("g", 2, 3, "c")
         self.addCleanup(third.close)
         part, key = self.plan_of(third)
@@ -735,6 +735,19 @@ class Strangers(Fabric):
         time.sleep(0.1 * limit_s)
         members[0].send_signal(signal.SIGSTOP)
         self.ctrld.send_signal(signal.SIGCONT)
+        time.sleep(0.4 * limit_s)
+        members[0].send_signal(signal.SIGCONT)
+        self.assertEqual(leader.hear()[0], GO)
+        for one in (third, leader):
+            one.close()
+        self.expect_one_error(members, r"^a member's process has ended \(member 2,")
+
+    def test_member_0_that_was_stopped_before_its_question_waits_for_the_answer(self):
+        """After its limit: who gives up behind that question hears the same one."""
+        limit_s = 2 + SLACK
+        members, third, leader, come = self.meet_but_for_one(limit_s, {1: ("--connect-ms", str(10000 * limit_s))})
+        members[0].send_signal(signal.SIGSTOP)
+        come()
         time.sleep(0.4 * limit_s)
         members[0].send_signal(signal.SIGCONT)
         self.assertEqual(leader.hear()[0], GO)

@@ -14,6 +14,7 @@ struct meeting {
 	struct ha_star *star;
 	struct ha_talk *controller;
 	uint16_t member;
+	uint64_t asked_ns;
 	bool is_leader_gone;
 	char *why; /* the first reason there is */
 	size_t size;
@@ -29,8 +30,10 @@ static void ask(struct meeting *meeting)
 {
 	const enum ha_ctrl_kind kind = meeting->member == 0 ? HA_CTRL_ALL_HERE : HA_CTRL_GIVES_UP;
 
-	if (meeting->state == WAITS)
-		(void)ha_talk_say(meeting->controller, kind, NULL, "", 0);
+	if (meeting->state == ASKS)
+		return;
+	(void)ha_talk_say(meeting->controller, kind, NULL, "", 0);
+	meeting->asked_ns = ha_real_ns();
 	meeting->state = ASKS;
 }
 
@@ -160,6 +163,15 @@ static void wait_until(struct meeting *meeting, uint64_t until_ns)
 	}
 }
 
+/* Who was stopped before it asked has time for the answer, too: others may hear the same one. */
+static uint64_t answer_until(const struct meeting *meeting, uint64_t began_ns, uint64_t part_ns)
+{
+	const uint64_t until_ns = began_ns + part_ns * (meeting->member == 0 ? 8 : 20);
+	const uint64_t least_ns = meeting->asked_ns + part_ns;
+
+	return until_ns > least_ns ? until_ns : least_ns;
+}
+
 bool ha_meet(struct ha_star *star, struct ha_talk *controller, uint16_t member, uint64_t limit_ns,
 	     bool *is_leader_gone, char *why, size_t size)
 {
@@ -172,7 +184,7 @@ bool ha_meet(struct ha_star *star, struct ha_talk *controller, uint16_t member, 
 	if (meeting.state == WAITS)
 		be_late(&meeting);
 	if (!is_over(&meeting))
-		wait_until(&meeting, now_ns + part_ns * (member == 0 ? 8 : 20));
+		wait_until(&meeting, answer_until(&meeting, now_ns, part_ns));
 	if (!is_over(&meeting))
 		end(&meeting, "the controller does not say in time whether all are there");
 	*is_leader_gone = meeting.is_leader_gone;

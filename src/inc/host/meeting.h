@@ -11,8 +11,9 @@
  *	WAITS -> ASKS -> BEGINS or ENDS
  *
  * Member 0 for whom somebody is late, or the controller, says to all that nobody is to go on,
- *before anybody else asks by the clock; it waits for the controller for a part of its time that is
- *left for that alone, so that one that was stopped behind its question finds the answer.
+ * before anybody else asks by the clock; a part of its time is for the controller's answer alone.
+ * Whoever asks, however late, waits that long: so one that was stopped before its question, or
+ * behind it, finds the answer that others may have heard.
  */
 #ifndef HA_INC_HOST_MEETING_H
 #define HA_INC_HOST_MEETING_H
