@@ -474,6 +474,22 @@ static void a_group_that_has_begun_is_given_up_by_nobody(void **state)
 	assert_int_equal(groups.use.switches[0].groups, 1);
 }
 
+static void a_group_that_has_begun_is_kept_for_who_has_not_hung_up(void **state)
+{
+	(void)state;
+	make(hosts, "g", 1);
+	assert_true(nc_groups_all_here(&groups, &hosts[0].member));
+	nc_groups_lost(&groups, &hosts[2].member, 2); /* has heard it from member 0 */
+	nc_groups_lost(&groups, &hosts[0].member, 3);
+	assert_int_equal(nc_groups_tick(&groups, 5 * S), 7 * S);
+	assert_true(nc_groups_give_up(&groups, &hosts[1].member, 6 * S));
+	assert_int_equal(hosts[1].gos, 1);
+	nc_groups_lost(&groups, &hosts[1].member, 6 * S);
+	assert_int_equal(nc_groups_tick(&groups, 7 * S), 0);
+	assert_int_equal(groups.n, 0);
+	assert_int_equal(groups.use.switches[0].groups, 0);
+}
+
 static void a_group_that_a_member_has_given_up_is_begun_by_nobody(void **state)
 {
 	(void)state;
@@ -550,6 +566,7 @@ int main(void)
 	    TEST(a_rank_is_taken_once),
 	    TEST(verdicts_for_who_comes_late_make_room_for_groups),
 	    TEST(a_group_that_has_begun_is_given_up_by_nobody),
+	    TEST(a_group_that_has_begun_is_kept_for_who_has_not_hung_up),
 	    TEST(a_group_that_a_member_has_given_up_is_begun_by_nobody),
 	    TEST(a_group_without_a_plan_is_neither_begun_nor_given_up),
 	};

@@ -801,6 +801,15 @@ static unsigned first_missing(const struct nc_group *group)
 	return rank;
 }
 
+/* Members that begin hang up: who has not may still ask whether the others have. */
+static void keep_while_asked(const struct nc_groups *groups, struct nc_group *group,
+			     uint64_t now_ns)
+{
+	if (group->state == ORPHANED && group->has_begun && group->here > 0 &&
+	    group->deadline_ns <= now_ns)
+		group->deadline_ns = now_ns + groups->lease_ns;
+}
+
 uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns)
 {
 	struct ha_list *pos, *after;
@@ -809,6 +818,7 @@ uint64_t nc_groups_tick(struct nc_groups *groups, uint64_t now_ns)
 	ha_list_for_each_safe (pos, after, &groups->all) {
 		struct nc_group *group = group_at(pos);
 
+		keep_while_asked(groups, group, now_ns);
 		if (group->deadline_ns != 0 && group->deadline_ns <= now_ns)
 			refuse(groups, group, EXPIRED, now_ns,
 			       "%u of %u members have not asked in %llu ms; the first is member %u",
