@@ -174,6 +174,15 @@ void check_barrier(struct check *t)
 	check_hear(t, &c, 1);
 }
 
+bool check_either(struct check *t, bool mine)
+{
+	bool theirs;
+
+	check_tell(t, &mine, sizeof(mine));
+	check_hear(t, &theirs, sizeof(theirs));
+	return mine || theirs;
+}
+
 void check_part(struct check *t)
 {
 	char c = 'p';

@@ -159,6 +159,8 @@ void check_tell(struct check *t, const void *data, size_t size);
 void check_hear(struct check *t, void *data, size_t size);
 /* Both ranks have come here. */
 void check_barrier(struct check *t);
+/* A barrier, and whether any rank says so: both go on, or neither. */
+bool check_either(struct check *t, bool mine);
 /*
  * The end of a rank that has passed: waits for the other, which may have died on purpose. A process
  * that ended earlier would be a dead peer to one whose last acknowledgement was lost.

@@ -121,23 +121,13 @@ static bool heap_grew(const struct footprint *from, const struct footprint *to, 
 	       from->heap + HEAP_NOISE + (size_t)cycles * 16 + (size_t)threads * THREAD_CACHE;
 }
 
-/* Whether any rank says so: both go on, or neither. */
-static bool either(struct check *t, bool mine)
-{
-	bool theirs;
-
-	check_tell(t, &mine, sizeof(mine));
-	check_hear(t, &theirs, sizeof(theirs));
-	return mine || theirs;
-}
-
 /*
  * What threads keep of what they freed, and a pool, are full some time: a leak grows in each round,
  * those included that are asked for because memory grew. The last one is in *last.
  */
 static bool heap_grows_on(struct check *t, bool grew, int half, struct footprint *last)
 {
-	for (int i = 0; i < MORE_HALVES && either(t, grew); i++) {
+	for (int i = 0; i < MORE_HALVES && check_either(t, grew); i++) {
 		struct footprint before = *last;
 
 		for (int k = 0; k < half; k++)
