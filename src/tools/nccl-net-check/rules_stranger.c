@@ -133,6 +133,7 @@ void rule_stranger(struct check *t)
 #define FLOOD_STAY	  200 /* of all of them, the last ones */
 #define FLOOD_CONNECTIONS 10
 #define FLOOD_SLACK_MS	  500 /* of a busy machine */
+#define FLOOD_ROUNDS	  3
 
 struct flood {
 	struct sockaddr_storage port;
@@ -201,13 +202,19 @@ static uint64_t longest_join_ms(struct check *t, struct flood *flood)
 void rule_flood(struct check *t)
 {
 	struct flood flood = {.came = 0};
-	uint64_t alone_ms, among_ms;
+	uint64_t alone_ms = 0, among_ms = 0;
+	bool is_slow = true;
 
 	for (int i = 0; i < FLOOD_STAY; i++)
 		flood.stay[i] = -1;
-	alone_ms = longest_join_ms(t, NULL);
-	among_ms = longest_join_ms(t, &flood);
-	if (among_ms > 2 * alone_ms + FLOOD_SLACK_MS * (uint64_t)t->opt->time_scale)
+	/* Strangers who are in the way are so each time; a machine that stops us for long is not.
+	 */
+	for (int i = 0; i < FLOOD_ROUNDS && is_slow; i++) {
+		alone_ms = longest_join_ms(t, NULL);
+		among_ms = longest_join_ms(t, &flood);
+		is_slow = among_ms > 2 * alone_ms + FLOOD_SLACK_MS * (uint64_t)t->opt->time_scale;
+	}
+	if (is_slow)
 		check_fail(t, "a connection took %llu ms among %lu strangers, and %llu ms alone",
 			   (unsigned long long)among_ms, flood.came, (unsigned long long)alone_ms);
 	check_note(t, "%lu strangers, %d connections: %llu ms the longest, %llu ms alone",
