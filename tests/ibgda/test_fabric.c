@@ -880,6 +880,8 @@ static void a_planned_switch_waits_no_longer_than_that_for_a_thread_that_is_to_r
 		const struct plan plan = {.seed = 1 + n, .sleeps_at = places[n]};
 
 		begin(&plan);
+		/* That its queue completes nothing would be another reason to leave it. */
+		w.sender.settings.silence_ns = 0;
 		while (!w.sleeps)
 			event();
 		ha_ibgda_sender_move(&w.sender, 1);
