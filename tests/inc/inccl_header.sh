@@ -13,7 +13,7 @@ same "$(nm -D --defined-only "$library" | grep -cv '@@INCCL_0$')" 1 "other names
 needs=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -vE '^(libc|ld-linux.*|libasan|libubsan|libtsan|libgcc_s)\.so') || true
 same "$needs" libibverbs.so.1 "needs:"
 flags=(-fsyntax-only -I"$root/include" -Wall -Wextra -Wshadow -Wconversion -Wpedantic -Werror)
-"$cc" -std=c11 "${flags[@]}" -x c "$header"
+"$cc" -std=c11 "${flags[@]}" -x c - <<<'#include "inccl/inccl.h"'
 cxx=$(command -v g++ || command -v clang++) || { echo "SKIP: no compiler of C++ is installed"; exit 77; }
-"$cxx" -std=c++17 "${flags[@]}" -x c++ "$header"
+"$cxx" -std=c++17 "${flags[@]}" -x c++ - <<<'#include "inccl/inccl.h"'
 echo "C11 and C++17; $(wc -w <<<"$exported") functions"
