@@ -823,8 +823,10 @@ class Strangers(Fabric):
         silent = [socket.create_connection(place, timeout=TIMEOUT_S) for place in places for _ in range(1000)]
         is_over = threading.Event()
         flood = threading.Thread(target=self.flood, args=(places, is_over))
+        begun = self.flooded
         flood.start()
         try:
+            wait_for(lambda: self.flooded >= begun + 100)
             return self.connect_ms()
         finally:
             is_over.set()
