@@ -74,9 +74,10 @@ struct inccl_options {
 	uint32_t join_ms;   /* for switches to answer; HA_NCCL_INC_JOIN_MS */
 	uint32_t late_ms;   /* without a result: a tree is suspected; HA_NCCL_INC_RTO_MS */
 	uint32_t outage_ms; /* and for so long: an error; HA_NCCL_OUTAGE_MS */
-	uint32_t unit_bytes; /* rank 0's holds for all: HA_NCCL_INC_UNIT, */
-	uint32_t window;     /* HA_NCCL_INC_WINDOW */
-	uint32_t copies;     /* HA_NCCL_INC_COPIES */
+	uint32_t unit_bytes;   /* rank 0's holds for all: HA_NCCL_INC_UNIT, */
+	uint32_t window;       /* HA_NCCL_INC_WINDOW */
+	uint32_t copies;       /* HA_NCCL_INC_COPIES */
+	uint32_t reproducible; /* 1: the same bits by every plan; HA_NCCL_INC_REPRODUCIBLE */
 };
 
 /* Opens the NIC; asks nobody. On an error *out is NULL. INCCL_ERR_ARGUMENT: an option, and one line

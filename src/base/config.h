@@ -142,6 +142,7 @@ struct ha_config {
 	int inc_window, inc_copies;
 	int inc_connect_ms, inc_join_ms, inc_rto_ms, inc_failback_ms;
 	enum ha_inc_fallback inc_fallback;
+	bool inc_reproducible;
 
 	/* Diagnostics. */
 	int debug; /* HA_NCCL_DEBUG: 0 … 3 */

@@ -189,6 +189,8 @@ const struct ha_config_var ha_config_vars[] = {
 	{"HA_NCCL_INC_FALLBACK", .group = HA_GROUP_INC,
 	 CHOICE(inc_fallback, inc_fallbacks, HA_INC_FALLBACK_HOSTS),
 	 .help = "When no switch is left hosts add for each other (hosts; groups of up to 32 ranks), or all-reduces end with an error (none). Rank 0's holds for all."},
+	{"HA_NCCL_INC_REPRODUCIBLE", .group = HA_GROUP_INC, BOOL(inc_reproducible, 0),
+	 .help = "1 asks for plans of which every one gives the same bits: in each tree one switch adds all ranks at once, of which there are 32 at most. A group without such a plan is refused. Rank 0's holds for all."},
 	{"HA_NCCL_INC_CONNECT_MS", .group = HA_GROUP_INC, INT(inc_connect_ms, 10000, 1000, 600000),
 	 .help = "Until all ranks of a group have to be there and have heard of its plan; else all are refused."},
 	{"HA_NCCL_INC_JOIN_MS", .group = HA_GROUP_INC, INT(inc_join_ms, 2000, 10, 600000),

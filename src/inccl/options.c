@@ -111,6 +111,7 @@ bool ha_inccl_options_take(const struct inccl_options *options, struct ha_config
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (!take_number(options, &numbers[i], config))
 			return false;
+	config->inc_reproducible |= options->reproducible != 0;
 	if (options->outage_ms > 0)
 		config->give_up_ms = config->outage_ms;
 	return take_group(options->group, group) && has(options, config);

@@ -5,9 +5,9 @@
  * started the ranks carries their handles: a rank says its own ("handle HEX") and reads those of
  * all.
  *
- * Every byte is compared, where the order of addition does not matter; of others the last line has
- * a digest, which has to be the same at all ranks. Memory is the application's as soon as an
- * operation is done, so it is written over then, and looked at once more in the end.
+ * Every byte is compared, where the order of addition does not matter or is known; of others the
+ * last line has a digest, which has to be the same at all ranks. Memory is the application's as
+ * soon as an operation is done, so it is written over then, and looked at once more in the end.
  *
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N.
  *
@@ -55,7 +55,8 @@ static struct {
 	unsigned warm;	  /* so many operations do not count into the time */
 	unsigned dies_at; /* behind this step of connect; 0: at none */
 	size_t bytes;
-	bool is_timed; /* nothing is compared; one type */
+	bool is_timed;	  /* nothing is compared; one type */
+	bool is_in_order; /* every bit is as one switch above all ranks has it */
 	unsigned slots;
 } a = {.api = 12,
        .ranks = 1,
@@ -260,7 +261,8 @@ static struct elements elements_of(unsigned op)
 				 .type = (enum ha_reduce_type)type_of(op),
 				 .operation = (enum ha_reduce_op)operation_of(op),
 				 .count = count_of(op),
-				 .is_wild = op % 5 == 1};
+				 .is_wild = op % 5 == 1 || a.is_in_order,
+				 .is_in_order = a.is_in_order};
 }
 
 /* ---- what comes out ------------------------------------------------------------------------- */
@@ -563,23 +565,18 @@ enum {
 	OPT_SLOTS,
 	OPT_WARM,
 	OPT_CYCLES,
-	OPT_DIES_AT
+	OPT_DIES_AT,
+	OPT_IN_ORDER
 };
 
 static const struct argp_option options[] = {
-    {"plugin", 'p', "FILE", 0, "", 0},
-    {"api", OPT_API, "N", 0, "", 0},
-    {"rank", OPT_RANK, "N", 0, "", 0},
-    {"ranks", OPT_RANKS, "N", 0, "", 0},
-    {"ops", OPT_OPS, "N", 0, "", 0},
-    {"bytes", OPT_BYTES, "N", 0, "", 0},
-    {"hold", OPT_HOLD, "N", 0, "", 0},
-    {"timed", OPT_TIMED, 0, 0, "", 0},
-    {"under-way", OPT_SLOTS, "N", 0, "", 0},
-    {"warm", OPT_WARM, "N", 0, "", 0},
-    {"cycles", OPT_CYCLES, "N", 0, "", 0},
-    {"dies-at", OPT_DIES_AT, "N", 0, "", 0},
-    {0},
+    {"plugin", 'p', "FILE", 0, "", 0},	     {"api", OPT_API, "N", 0, "", 0},
+    {"rank", OPT_RANK, "N", 0, "", 0},	     {"ranks", OPT_RANKS, "N", 0, "", 0},
+    {"ops", OPT_OPS, "N", 0, "", 0},	     {"bytes", OPT_BYTES, "N", 0, "", 0},
+    {"hold", OPT_HOLD, "N", 0, "", 0},	     {"timed", OPT_TIMED, 0, 0, "", 0},
+    {"under-way", OPT_SLOTS, "N", 0, "", 0}, {"warm", OPT_WARM, "N", 0, "", 0},
+    {"cycles", OPT_CYCLES, "N", 0, "", 0},   {"dies-at", OPT_DIES_AT, "N", 0, "", 0},
+    {"in-order", OPT_IN_ORDER, 0, 0, "", 0}, {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -610,6 +607,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_TIMED:
 		a.is_timed = true;
+		return 0;
+	case OPT_IN_ORDER:
+		a.is_in_order = true;
 		return 0;
 	case OPT_CYCLES:
 		a.cycles = number;

@@ -115,7 +115,7 @@ bool elements_are_right(const struct elements *elements, unsigned ranks, const u
 	uint8_t *wanted;
 	bool is_equal;
 
-	if (elements->is_wild && is_ordered(elements))
+	if (elements->is_wild && !elements->is_in_order && is_ordered(elements))
 		return true;
 	wanted = malloc(bytes + 1);
 	is_equal = wanted && elements_result(elements, ranks, wanted) &&

@@ -308,7 +308,8 @@ enum {
 	OPT_TIMEOUT,
 	OPT_CONNECT,
 	OPT_UNIT,
-	OPT_LATE
+	OPT_LATE,
+	OPT_REPRODUCIBLE
 };
 
 static const struct argp_option options[] = {
@@ -327,6 +328,7 @@ static const struct argp_option options[] = {
     {"connect-ms", OPT_CONNECT, "N", 0, "", 0},
     {"late-ms", OPT_LATE, "N", 0, "", 0},
     {"unit", OPT_UNIT, "N", 0, "", 0},
+    {"reproducible", OPT_REPRODUCIBLE, "N", 0, "", 0},
     {0},
 };
 
@@ -376,6 +378,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_LATE:
 		a.options.late_ms = number;
+		return 0;
+	case OPT_REPRODUCIBLE:
+		a.options.reproducible = number;
 		return 0;
 	case OPT_UNIT:
 		a.options.unit_bytes = number;

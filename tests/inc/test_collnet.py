@@ -22,7 +22,7 @@ CHECK, PERF, NCCL_HA = (os.path.join(BUILD, "bin", name) for name in ("nccl-net-
 PLUGIN = os.path.join(BUILD, "libnccl-net-ha.so")
 PLUGIN_V8 = os.path.join(BUILD, "libnccl-net-ha-v8.so")
 ALL = 40  # every type with every operation
-REFUSED = 4
+WRONG_BYTES, REFUSED = 3, 4
 REMOTE_ERROR = 6  # ncclRemoteError
 KILLS = int(os.environ.get("COLLNET_KILLS", "4"))
 APIS = range(8, 13) if "COLLNET_KILLS" in os.environ else (12, 8)
@@ -110,6 +110,34 @@ class Sums(Ranks):
         self.serve("l0", "l1", "s0")
         # Each type twice; all operations have been added up above.
         self.expect_all_right(self.job("abcd", "--ops", str(ALL // 2), "--bytes", "1000000"), ALL // 2)
+
+    def in_order(self, **settings):
+        """Floats of any bits, whose sums have to be those of one switch above all ranks. No two neighbours are below the same leaf."""
+        self.start_controller(CLOS)
+        self.serve("l0", "l1", "s0")
+        return self.job("acbd", "--ops", str(ALL), "--bytes", "30000", "--in-order", **settings)
+
+    def test_sums_have_other_bits_where_leaves_add_first(self):
+        self.assertIn(WRONG_BYTES, {one["exit"] for one in self.results(self.in_order())})
+
+    def test_reproducible_sums_have_the_same_bits_by_every_plan(self):
+        """Of leaves that forward, and of hosts when all switches are gone in the middle."""
+        ranks = self.in_order(HA_NCCL_INC_REPRODUCIBLE="1", holds={3: 10})
+        self.read_all_until(ranks, "done 9\n")
+        plan = test_switchd.json.loads(self.inc("plan", self.status()["groups"][0]["group"], "--json").stdout)
+        self.assertEqual({tree["depth"] for tree in plan["lanes"] + plan["spares"]}, {1}, plan)
+        for switch in self.switches.values():
+            switch.kill()
+        self.go(ranks[3])
+        for one in self.expect_all_right(ranks, ALL):
+            self.assertIn("goes on by another way", one["said"])
+
+    def test_without_a_switch_that_adds_all_ranks_at_once_reproducible_groups_are_refused(self):
+        self.start_controller(STAR.replace("max_fan_in: 8", "max_fan_in: 2"))
+        self.serve("s")
+        for one in self.results(self.job("abc", HA_NCCL_INC_REPRODUCIBLE="1")):
+            self.assertEqual(one["exit"], REFUSED, one)
+            self.assertIn("HA_NCCL_INC_REPRODUCIBLE=1 needs a switch that adds all 3 members at once", one["said"])
 
     def test_again_and_again(self):
         """NCCL makes communicators and destroys them: nothing is left, at the ranks, the switch and the controller."""

@@ -392,7 +392,7 @@ class Controller(Folder):
         right = {"group": "g", "rank": 0, "ranks": 2, "port": "a"}
         for wrong, said in (({"rank": 2}, "rank 2 of 2"), ({"rank": -1}, "rank -1"), ({"ranks": 0}, "rank 0 of 0"), ({"port": "l0"}, "l0 is a switch"),
                             ({"port": "x"}, "the topology has no x"), ({"group": "a b"}, "group and label"), ({"unit": 65}, "a unit has"),
-                            ({"window": 33}, "a window 1 to 32"), ({"gone": "l0"}, "gone is a list"), ({"gone": ["q"]}, "no q"),
+                            ({"window": 33}, "a window 1 to 32"), ({"reproducible": 1}, "no request"), ({"gone": "l0"}, "gone is a list"), ({"gone": ["q"]}, "no q"),
                             ({"more": 1}, "no request"), ({"rank": "0"}, "no request"), ({"group": "g" * 64}, "group and label")):
             host = self.host()
             host.say(ASK, json.dumps({**right, **wrong}).encode())

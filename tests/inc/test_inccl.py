@@ -180,6 +180,12 @@ class Errors(Programs):
         self.ctrld.wait()
         self.expect_error(self.job("abc", group="again"), REMOTE, "controller: nobody answers", 1)
 
+    def test_a_group_that_is_to_be_reproducible_and_cannot(self):
+        """Rank 0's word holds for all."""
+        self.start_controller(STAR.replace("max_fan_in: 8", "max_fan_in: 2"))
+        self.serve("s")
+        self.expect_error(self.job("abc", others={0: {"reproducible": 1}}), REFUSED, "no plan: HA_NCCL_INC_REPRODUCIBLE=1 needs a switch that adds all 3", 1)
+
     def test_a_rank_that_does_not_come(self):
         self.start_controller(STAR)
         self.serve("s")

@@ -59,19 +59,34 @@ static unsigned members_of(const char *names, unsigned *members)
 	return n;
 }
 
+static bool place_wish(struct nc_plan *into, const char *names, struct nc_wish wish)
+{
+	unsigned members[MEMBERS_MAX];
+
+	wish.members = members;
+	wish.n_members = members_of(names, members);
+	wish.window_bytes = WINDOW;
+	why[0] = '\0';
+	return nc_place(&use, &wish, into, why, sizeof(why));
+}
+
 static bool place_in(struct nc_plan *into, const char *names, unsigned lanes, unsigned spares,
 		     const bool *gone)
 {
-	unsigned members[MEMBERS_MAX];
-	struct nc_wish wish = {members, members_of(names, members), lanes, spares, WINDOW, gone};
-
-	why[0] = '\0';
-	return nc_place(&use, &wish, into, why, sizeof(why));
+	return place_wish(into, names,
+			  (struct nc_wish){.lanes = lanes, .spares = spares, .gone = gone});
 }
 
 static bool place(const char *names, unsigned lanes, unsigned spares)
 {
 	return place_in(&plan, names, lanes, spares, NULL);
+}
+
+static bool place_reproducibly(const char *names, unsigned lanes, unsigned spares)
+{
+	return place_wish(
+	    &plan, names,
+	    (struct nc_wish){.lanes = lanes, .spares = spares, .is_reproducible = true});
 }
 
 static const char *node_name(unsigned node)
@@ -291,6 +306,37 @@ static void the_root_with_the_least_loaded_worst_link_is_taken(void **state)
 	close_fabric();
 }
 
+/* In the order of ranks, wherever they are. */
+static void where_every_plan_is_to_add_alike_one_switch_adds_all(void **state)
+{
+	(void)state;
+	open_fabric(clos);
+	assert_true(place_reproducibly("a c b d", 2, 2));
+	assert_int_equal(plan.n_lanes, 2);
+	assert_int_equal(plan.n_spares, 2);
+	expect_tree(&plan.trees[0], "l0 l0 l0 l0 |");
+	expect_tree(&plan.trees[1], "l1 l1 l1 l1 |");
+	expect_tree(&plan.trees[2], "s0 s0 s0 s0 |");
+	expect_tree(&plan.trees[3], "s1 s1 s1 s1 |");
+	nc_unplace(&use, &plan);
+	close_fabric();
+}
+
+/* Below x nobody else adds, but its links are slow. */
+static void and_of_those_that_could_the_best(void **state)
+{
+	(void)state;
+	open_fabric("version: 1\nswitches: [{name: l0}, {name: l1}, {name: x}]\nhosts:\n" HOST("a")
+			HOST("b") HOST("c") HOST("d") "links:\n" LINK("a", "l0", "100")
+			    LINK("b", "l0", "100") LINK("c", "l1", "100") LINK("d", "l1", "100")
+				LINK("l0", "l1", "100") LINK("a", "x", "1") LINK("b", "x", "1")
+				    LINK("c", "x", "1") LINK("d", "x", "1"));
+	assert_true(place_reproducibly("a b c d", 1, 0));
+	expect_tree(&plan.trees[0], "l0 l0 l0 l0 |");
+	nc_unplace(&use, &plan);
+	close_fabric();
+}
+
 /* ---- no plan --------------------------------------------------------------------------------- */
 
 static void expect_no(const char *names, const char *said)
@@ -316,6 +362,26 @@ static void a_group_that_cannot_be_is_told_why(void **state)
 	open_fabric("version: 1\nswitches: [{name: s, aggregate: false}]\nhosts:\n" HOST("a")
 			HOST("b") "links:\n" LINK("a", "s", "1") LINK("b", "s", "1"));
 	expect_no("a b", "no switch of the fabric adds");
+	close_fabric();
+}
+
+/* A switch that is several nodes adds them in parts, which are no tree of all of them. */
+static void without_a_switch_that_adds_all_at_once_no_plan_adds_alike(void **state)
+{
+	(void)state;
+	open_fabric("version: 1\nswitches: [{name: s, capacity: {max_fan_in: 2}}]\nhosts:\n" HOST(
+	    "a") HOST("b") HOST("c") "links:\n" LINK("a", "s", "1") LINK("b", "s", "1")
+			LINK("c", "s", "1"));
+	assert_false(place_reproducibly("a b c", 1, 0));
+	assert_null(plan.nodes);
+	assert_non_null(strstr(why, "HA_NCCL_INC_REPRODUCIBLE=1 needs a switch that adds all 3"));
+	assert_true(place_reproducibly("a b", 1, 0));
+	nc_unplace(&use, &plan);
+	close_fabric();
+	open_fabric("version: 1\nswitches: [{name: s, capacity: {memory_mb: 3}}]\nhosts:\n" HOST(
+	    "a") HOST("b") HOST("c") "links:\n" LINK("a", "s", "1") LINK("b", "s", "1")
+			LINK("c", "s", "1"));
+	assert_false(place_reproducibly("a b c", 1, 0)); /* which takes 4 MiB */
 	close_fabric();
 }
 
@@ -519,6 +585,19 @@ static void expect_sound(const unsigned *members)
 	}
 }
 
+/* One node for each tree, above all members, each in the place of its rank. */
+static void expect_alike(void)
+{
+	for (unsigned i = 0; i < plan.n_lanes + plan.n_spares; i++) {
+		const struct nc_tree *tree = &plan.trees[i];
+
+		assert_int_equal(tree->depth, 1);
+		for (unsigned n = 0; n < plan.n_members + plan.n_nodes; n++)
+			assert_int_equal(tree->parents[n],
+					 n < plan.n_members ? tree->root : HA_PLAN_NONE);
+	}
+}
+
 /* Streams leave a switch that adds as one, and another one as many as came. */
 static void expect_streams(void)
 {
@@ -589,9 +668,10 @@ static unsigned draw_members(unsigned *members)
 	return n;
 }
 
+/* Every third group's plans are to add alike. */
 static void every_plan_of_random_fabrics_is_sound_and_within_capacity(void **state)
 {
-	unsigned planned = 0, refused = 0, spares = 0;
+	unsigned planned = 0, alike = 0, refused = 0, spares = 0;
 
 	(void)state;
 	for (unsigned round = 1; round <= 400; round++) {
@@ -603,13 +683,17 @@ static void every_plan_of_random_fabrics_is_sound_and_within_capacity(void **sta
 		open_fabric(fabric_text());
 		for (unsigned group = 0; group < 4; group++) {
 			unsigned members[MEMBERS_MAX], n = draw_members(members);
-			struct nc_wish wish = {members,		n,	1 + random_below(3),
-					       random_below(3), WINDOW, NULL};
-			bool must = n >= 2 && could_be(members, n);
+			struct nc_wish wish = {
+			    members, n,	   1 + random_below(3),	    random_below(3),
+			    WINDOW,  NULL, (round + group) % 3 == 0};
+			bool must = n >= 2 && !wish.is_reproducible && could_be(members, n);
 
 			if (nc_place(&use, &wish, &plan, why, sizeof(why))) {
 				expect_sound(members);
 				expect_streams();
+				if (wish.is_reproducible)
+					expect_alike();
+				alike += wish.is_reproducible;
 				placed[n_placed++] = plan;
 				spares += plan.n_spares;
 				planned++;
@@ -625,8 +709,10 @@ static void every_plan_of_random_fabrics_is_sound_and_within_capacity(void **sta
 			nc_unplace(&use, &placed[--n_placed]);
 		close_fabric();
 	}
-	print_message("%u plans with %u spare trees, %u refusals\n", planned, spares, refused);
-	assert_true(planned > 300 && refused > 300 && spares > 50);
+	print_message("%u plans, %u of them of groups that add alike, with %u spare trees, %u "
+		      "refusals\n",
+		      planned, alike, spares, refused);
+	assert_true(planned - alike > 200 && alike > 50 && refused > 300 && spares > 50);
 }
 
 static void the_order_of_a_file_changes_no_plan(void **state)
@@ -635,7 +721,7 @@ static void the_order_of_a_file_changes_no_plan(void **state)
 	for (unsigned round = 1; round <= 60; round++) {
 		unsigned members[MEMBERS_MAX], n, nodes;
 		uint16_t parents[HA_PLAN_LANES][128];
-		struct nc_wish wish = {members, 0, 2, 1, WINDOW, NULL};
+		struct nc_wish wish = {members, 0, 2, 1, WINDOW, NULL, round % 2 == 0};
 
 		seed = round * 0x9e3779b97f4a7c15ull;
 		draw_fabric(4 + random_below(5), 4 + random_below(8));
@@ -677,7 +763,10 @@ int main(void)
 	    cmocka_unit_test(a_switch_with_too_many_children_is_several_nodes),
 	    cmocka_unit_test(a_part_of_one_child_is_no_node),
 	    cmocka_unit_test(the_root_with_the_least_loaded_worst_link_is_taken),
+	    cmocka_unit_test(where_every_plan_is_to_add_alike_one_switch_adds_all),
+	    cmocka_unit_test(and_of_those_that_could_the_best),
 	    cmocka_unit_test(a_group_that_cannot_be_is_told_why),
+	    cmocka_unit_test(without_a_switch_that_adds_all_at_once_no_plan_adds_alike),
 	    cmocka_unit_test(a_group_more_than_a_switch_takes_is_refused_until_another_one_ends),
 	    cmocka_unit_test(memory_and_threads_limit_the_trees),
 	    cmocka_unit_test(a_switch_without_memory_forwards),

@@ -50,7 +50,7 @@ static bool listen_here(struct ha_ask_answer *answer, char *text, size_t size)
 static ha_result_t say(const struct ha_ask *ask, struct ha_ask_answer *answer, char *why,
 		       size_t size)
 {
-	char text[TEXT_MOST], label[96] = "", more[160] = "", listen[128] = "";
+	char text[TEXT_MOST], label[96] = "", more[192] = "", listen[128] = "";
 	int n;
 
 	if (ask->label)
@@ -60,8 +60,8 @@ static ha_result_t say(const struct ha_ask *ask, struct ha_ask_answer *answer, c
 			return refuse(
 			    HA_ERR_SYSTEM, why, size,
 			    "cannot listen for the group's other members: ", strerror(errno));
-		snprintf(more, sizeof(more), ",\"unit\":%u,\"window\":%u%s", ask->unit_bytes,
-			 ask->window, listen);
+		snprintf(more, sizeof(more), ",\"unit\":%u,\"window\":%u%s%s", ask->unit_bytes,
+			 ask->window, ask->is_reproducible ? ",\"reproducible\":true" : "", listen);
 	}
 	n = snprintf(text, sizeof(text),
 		     "{\"group\":\"%s\",\"port\":\"%s\",\"rank\":%u,\"ranks\":%u%s%s}", ask->group,

@@ -18,8 +18,9 @@ struct ha_ask {
 	const char *group, *port; /* the port's name in the topology: HOST/NIC, or HOST */
 	const char *label;	  /* of a quota; NULL: none */
 	unsigned int rank, ranks;
-	uint32_t unit_bytes; /* of member 0, for all; a multiple of HA_CUT_ALIGN */
-	unsigned int window; /* the same */
+	uint32_t unit_bytes;  /* of member 0, for all; a multiple of HA_CUT_ALIGN */
+	unsigned int window;  /* the same */
+	bool is_reproducible; /* the same: one switch adds all members, in each tree */
 };
 
 struct ha_ask_answer {

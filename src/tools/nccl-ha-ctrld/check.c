@@ -42,7 +42,8 @@ static void plan_group(struct check *c, json_t *about)
 				     (unsigned)c->t->trees_per_group,
 				     (unsigned)c->t->spare_trees,
 				     (uint64_t)UNIT_BYTES * WINDOW,
-				     NULL};
+				     NULL,
+				     false};
 	struct nc_plan plan;
 	char why[256];
 

@@ -442,7 +442,8 @@ static bool place(struct nc_groups *groups, struct nc_group *group, char *why, s
 				     (unsigned)groups->topology->trees_per_group,
 				     (unsigned)groups->topology->spare_trees,
 				     (uint64_t)group->leader.unit_bytes * group->leader.window,
-				     gone};
+				     gone,
+				     group->leader.is_reproducible};
 
 	if (gone)
 		good = nc_place(&groups->use, &wish, &group->plan, why, size);

@@ -79,6 +79,7 @@ struct nc_ask {
 	unsigned port; /* vertex */
 	/* Of member 0's alone. */
 	uint32_t unit_bytes, window;
+	bool is_reproducible;		    /* every plan is to give the same bits */
 	union ha_sockaddr listen;	    /* where it waits for the others; AF_UNSPEC: nowhere */
 	unsigned gone[NC_GONE_MAX], n_gone; /* vertices */
 };

@@ -273,7 +273,8 @@ static bool try_root(struct placing *p, unsigned root, bool alone)
 	p->alone[root] = false;
 	while (n_barred > 0)
 		p->adds[p->barred[--n_barred]] = true;
-	return made && over == NC_NO_VERTEX;
+	return made && over == NC_NO_VERTEX &&
+	       (!p->wish->is_reproducible || p->tried.depths[root] == 1);
 }
 
 static bool is_better(const struct placing *p, const struct nc_draft *a, const struct nc_draft *b)
@@ -340,7 +341,8 @@ static bool try_roots(struct placing *p, bool alone, struct nc_draft *best)
 }
 
 /* Where several switches add and none of the trees is within their memory, one that has enough may
- * add everything. False: there is none, or no memory here. */
+ * add everything; where every plan is to add alike nothing else may be. False: there is none, or no
+ * memory here. */
 static bool choose_tree(struct placing *p)
 {
 	struct nc_draft *best = &p->chosen[p->n_chosen];
@@ -350,11 +352,17 @@ static bool choose_tree(struct placing *p)
 		return NO(p, "out of memory");
 	}
 	look_at_sites(p);
-	if (try_roots(p, false, best) || try_roots(p, true, best)) {
+	if ((!p->wish->is_reproducible && try_roots(p, false, best)) || try_roots(p, true, best)) {
 		take(p, best);
 		return true;
 	}
 	nc_draft_end(best);
+	if (p->wish->is_reproducible)
+		return NO(p,
+			  "HA_NCCL_INC_REPRODUCIBLE=1 needs a switch that adds all %u members at "
+			  "once: none that reaches them has so much max_fan_in, and memory for "
+			  "their windows",
+			  p->wish->n_members);
 	return NO(p, "no switch that reaches all %u members has memory for their windows",
 		  p->wish->n_members);
 }

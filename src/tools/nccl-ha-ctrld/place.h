@@ -24,6 +24,7 @@ struct nc_wish {
 	unsigned lanes, spares; /* together at most HA_PLAN_LANES */
 	uint64_t window_bytes;	/* of one child's units */
 	const bool *gone;	/* by vertex; NULL: nothing */
+	bool is_reproducible;	/* in each tree one node adds all members: every plan adds alike */
 };
 
 /* Part 0 of a switch is what its parent sees; others are below it, where it has more children than

@@ -16,7 +16,7 @@
 /* As it is said; texts are the document's. */
 struct said {
 	const char *group, *port, *label, *listen;
-	int rank, ranks, unit, window;
+	int rank, ranks, unit, window, is_reproducible;
 	json_t *gone;
 };
 
@@ -101,10 +101,11 @@ static bool take(const struct nc_topology *t, json_t *json, struct nc_ask *ask, 
 	struct said s = {.label = "", .unit = UNIT_DEFAULT, .window = WINDOW_DEFAULT};
 	json_error_t error;
 
-	if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:i, s:i, s?:s, s?:i, s?:i, s?:o, s?:s !}",
-			   "group", &s.group, "port", &s.port, "rank", &s.rank, "ranks", &s.ranks,
-			   "label", &s.label, "unit", &s.unit, "window", &s.window, "gone", &s.gone,
-			   "listen", &s.listen) != 0)
+	if (json_unpack_ex(json, &error, 0,
+			   "{s:s, s:s, s:i, s:i, s?:s, s?:i, s?:i, s?:b, s?:o, s?:s !}", "group",
+			   &s.group, "port", &s.port, "rank", &s.rank, "ranks", &s.ranks, "label",
+			   &s.label, "unit", &s.unit, "window", &s.window, "reproducible",
+			   &s.is_reproducible, "gone", &s.gone, "listen", &s.listen) != 0)
 		return WRONG("this is no request: %s", error.text);
 	if (!check(&s, why, size) || !find(t, s.port, true, &ask->port, why, size))
 		return false;
@@ -114,6 +115,7 @@ static bool take(const struct nc_topology *t, json_t *json, struct nc_ask *ask, 
 	ask->ranks = (unsigned)s.ranks;
 	ask->unit_bytes = (uint32_t)s.unit;
 	ask->window = (uint32_t)s.window;
+	ask->is_reproducible = s.is_reproducible;
 	if (s.listen && !nc_address_read(s.listen, &ask->listen, why, size))
 		return false;
 	return read_gone(t, s.gone, ask, why, size);
