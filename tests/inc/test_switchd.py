@@ -643,7 +643,7 @@ class Strangers(Fabric):
         self.assertTrue(wait_for(lambda: [one["state"] for one in self.status()["groups"] if one["group"] == "g"] == ["held"]))
         known_s = time.monotonic() - begun
         print(f"after a controller was started again a new group had a plan after {new_s:.2f} s, and it knew the old one after {known_s:.2f} s")
-        self.assertLess(max(new_s, known_s), 2 * SLACK)
+        self.assertLess(max(new_s, known_s), 10 * SLACK)  # unit_inc_dial_again has what of it is pauses: a second at most
         self.assertTrue(wait_for(lambda: [one["group"] for one in self.status()["groups"] if one["state"] == "held"] == ["g"]))
         self.assertEqual([one["epoch"] for one in self.status()["groups"] if one["state"] == "held"], [0])
         self.assertEqual(self.status()["switches"][0]["bytes"], before["switches"][0]["bytes"])
