@@ -677,6 +677,9 @@ spare 0, depth 2, streams 2:
         done = self.run_ctrld("--check", good)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(json.loads(done.stdout)["groups"][0]["lanes"][0]["root"], "l0")
+        for words, depth in (((), 2), (("--reproducible",), 1)):
+            (group,) = json.loads(self.run_ctrld("--check", good, *words).stdout)["groups"]
+            self.assertEqual({tree["depth"] for tree in group["lanes"]}, {depth})
         done = self.run_ctrld("--check", good, "b", "a/n")
         self.assertEqual(json.loads(done.stdout)["groups"][0]["members"], ["b/n", "a/n"])
         done = self.run_ctrld("--check", bad)
@@ -692,7 +695,8 @@ spare 0, depth 2, streams 2:
     def test_a_wrong_call_is_told_what_is_wrong(self):
         net = self.write("net.yaml", CLOS)
         for words in ((), ("--topology", net), ("--topology", net, "--key-file", self.key_file), ("--check", net, "--topology", net), ("status",),
-                      ("--topology", net, "--key-file", self.key_file, "--listen", "127.0.0.1:0", "more"), ("--lease-ms", "0", "--check", net)):
+                      ("--topology", net, "--key-file", self.key_file, "--listen", "127.0.0.1:0", "more"), ("--lease-ms", "0", "--check", net),
+                      ("--reproducible", "--topology", net, "--key-file", self.key_file, "--listen", "127.0.0.1:0")):  # fmt: skip
             done = self.run_ctrld(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
         os.chmod(self.key_file, 0o644)

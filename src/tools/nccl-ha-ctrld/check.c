@@ -9,13 +9,13 @@
 #define UNIT_BYTES 65536
 #define WINDOW	   16
 
-struct check {
+struct checking {
 	const struct nc_topology *t;
 	struct nc_use use;
 	unsigned *members;
 	unsigned n_members;
 	json_t *plans;
-	bool all_planned;
+	bool all_planned, is_reproducible;
 };
 
 /* ---- what is odd ----------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static void warn_of_unlinked(const struct nc_topology *t, const char *path)
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 /* Each for itself: what one has, the next may have as well. */
-static void plan_group(struct check *c, json_t *about)
+static void plan_group(struct checking *c, json_t *about)
 {
 	const struct nc_wish wish = {c->members,
 				     c->n_members,
@@ -43,7 +43,7 @@ static void plan_group(struct check *c, json_t *about)
 				     (unsigned)c->t->spare_trees,
 				     (uint64_t)UNIT_BYTES * WINDOW,
 				     NULL,
-				     false};
+				     c->is_reproducible};
 	struct nc_plan plan;
 	char why[256];
 
@@ -57,7 +57,7 @@ static void plan_group(struct check *c, json_t *about)
 	json_array_append_new(c->plans, about);
 }
 
-static bool find_named(struct check *c, char *const *names, unsigned n)
+static bool find_named(struct checking *c, char *const *names, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		unsigned vertex;
@@ -76,7 +76,7 @@ static bool find_named(struct check *c, char *const *names, unsigned n)
 }
 
 /* The first port of each host that has one of this rail. */
-static void find_of_rail(struct check *c, int32_t rail)
+static void find_of_rail(struct checking *c, int32_t rail)
 {
 	c->n_members = 0;
 	for (unsigned i = 0; i < c->t->n_hosts; i++) {
@@ -90,7 +90,7 @@ static void find_of_rail(struct check *c, int32_t rail)
 	}
 }
 
-static void plan_rails(struct check *c)
+static void plan_rails(struct checking *c)
 {
 	int32_t rail = NC_NO_RAIL, next = NC_NO_RAIL;
 
@@ -109,7 +109,7 @@ static void plan_rails(struct check *c)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int print(const struct check *c)
+static int print(const struct checking *c)
 {
 	const struct nc_topology *t = c->t;
 	json_t *all = json_pack("{s:i, s:i, s:i, s:i, s:O}", "switches", (int)t->n_switches,
@@ -124,19 +124,22 @@ static int print(const struct check *c)
 	return printed && c->all_planned ? 0 : 1;
 }
 
-int nc_check(const struct nc_topology *topology, const char *path, char *const *names, unsigned n)
+int nc_check(const struct nc_topology *topology, const struct nc_check *check)
 {
-	struct check c = {.t = topology, .plans = json_array(), .all_planned = true};
+	struct checking c = {.t = topology,
+			     .plans = json_array(),
+			     .all_planned = true,
+			     .is_reproducible = check->is_reproducible};
 	int status = 1;
 
-	c.members = calloc(topology->n_ports + n + 1, sizeof(*c.members));
+	c.members = calloc(topology->n_ports + check->n + 1, sizeof(*c.members));
 	if (!nc_use_begin(&c.use, topology) || !c.members || !c.plans) {
 		fprintf(stderr, "nccl-ha-ctrld: out of memory\n");
-	} else if (!find_named(&c, names, n)) {
+	} else if (!find_named(&c, check->names, check->n)) {
 		status = 2;
 	} else {
-		warn_of_unlinked(topology, path);
-		if (n > 0)
+		warn_of_unlinked(topology, check->path);
+		if (check->n > 0)
 			plan_group(&c, json_object());
 		else
 			plan_rails(&c);

@@ -20,17 +20,20 @@
 struct arguments {
 	struct nc_settings settings;
 	const char *check, *topology, *connect;
+	bool is_reproducible;
 	char *words[WORDS_MAX];
 	unsigned n;
 };
 
-enum { OPT_VERDICT_MS = 0x100, OPT_LEASE_MS };
+enum { OPT_VERDICT_MS = 0x100, OPT_LEASE_MS, OPT_REPRODUCIBLE };
 
 static const struct argp_option options[] = {
     {"check", 'c', "FILE", 0,
      "Read this topology and print the plan of a group of these members; of none: of all hosts of "
      "each rail",
      0},
+    {"reproducible", OPT_REPRODUCIBLE, 0, 0,
+     "Of --check: of a group that has HA_NCCL_INC_REPRODUCIBLE=1", 0},
     {"topology", 't', "FILE", 0, "Of the controller: the fabric", 1},
     {"key-file", 'k', "FILE", 0, "The site's key: 32 bytes that nobody else can read", 1},
     {"listen", 'l', "ADDRESS:PORT", 0, "Of the controller: where hosts ask", 1},
@@ -63,6 +66,8 @@ static void check_arguments(const struct arguments *a, struct argp_state *state)
 	const struct nc_settings *s = &a->settings;
 	const bool asks = a->n == 1 && !a->check && !a->topology && !strcmp(a->words[0], "status");
 
+	if (a->is_reproducible && !a->check)
+		argp_error(state, "--reproducible is of --check");
 	if (a->check && !a->topology && !s->key_file && !s->listen && !a->connect)
 		return;
 	if (a->topology && s->key_file && s->listen && !a->check && !a->connect && a->n == 0)
@@ -94,6 +99,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'a':
 		a->connect = arg;
 		return 0;
+	case OPT_REPRODUCIBLE:
+		a->is_reproducible = true;
+		return 0;
 	case OPT_VERDICT_MS:
 		a->settings.verdict_ms = milliseconds(arg, "--verdict-ms", state);
 		return 0;
@@ -121,7 +129,8 @@ static int check(const struct arguments *a)
 	int status = EXIT_USAGE;
 
 	if (nc_topology_load(&topology, a->check)) {
-		status = nc_check(&topology, a->check, a->words, a->n);
+		status = nc_check(&topology,
+				  &(struct nc_check){a->check, a->words, a->n, a->is_reproducible});
 		nc_topology_free(&topology);
 	}
 	return status;
