@@ -17,7 +17,7 @@ const struct fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("{\"group\": \"g\", \"rank\": 0, \"ranks\": 2, \"port\": \"b\"}"),
     FUZZ_TEXT(
 	"{\"group\":\"g\",\"rank\":1,\"ranks\":2,\"port\":\"a/n\",\"label\":\"x\",\"unit\":64,"
-	"\"window\":32,\"gone\":[\"s\",\"a/m\"]}"),
+	"\"window\":32,\"reproducible\":true,\"gone\":[\"s\",\"a/m\"]}"),
     FUZZ_TEXT("{\"group\": \"\\u0000g\", \"rank\": 1e9, \"ranks\": -1, \"port\": [\"a\"]}"),
     {NULL, 0},
 };
