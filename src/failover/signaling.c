@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/invariant.h"
 #include "base/log.h"
+#include "base/outage.h"
 #include "failover/engine.h"
 #include "failover/farewell.h"
 #include "failover/fsm.h"
@@ -534,5 +535,5 @@ bool ha_signaling_peer_frozen(const struct ha_comm *comm, uint64_t now_ns)
 
 uint64_t ha_signaling_deadline_ns(const struct ha_comm *comm)
 {
-	return (uint32_t)comm->config->give_up_ms * HA_NS_PER_MS;
+	return ha_outage_ns(comm->config);
 }

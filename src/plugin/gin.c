@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/outage.h"
 #include "instance/instance.h"
 #include "memory/mr.h"
 #include "transport/shared.h"
@@ -140,7 +141,7 @@ static ha_result_t wait_for_all(const struct ha_instance *instance, struct ha_gi
 						const struct ha_gin_memory *memory),
 				const struct ha_gin_memory *memory, const char *what)
 {
-	const uint64_t limit_ns = (unsigned int)instance->config.give_up_ms * HA_NS_PER_MS;
+	const uint64_t limit_ns = ha_outage_ns(&instance->config);
 	const uint64_t since_ns = ha_now_ns();
 
 	while (!is_done(group, memory)) {

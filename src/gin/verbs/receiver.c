@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/outage.h"
 #include "memory/mr.h"
 #include "transport/comm.h"
 #include "transport/labels.h"
@@ -114,10 +115,10 @@ static ha_result_t look_at_adder(const struct ha_gin_receiver *receiver)
 ha_result_t ha_gin_receiver_is_in_time(struct ha_gin_receiver *receiver)
 {
 	const struct ha_gin_inbox *inbox = &receiver->inbox;
-	const uint64_t limit_ns = (unsigned int)receiver->config->give_up_ms * HA_NS_PER_MS;
 
-	if (!receiver->has_inbox || ha_gin_stands_ns(&receiver->adding, inbox->applied,
-						     inbox->applied != inbox->counted) < limit_ns)
+	if (!receiver->has_inbox ||
+	    ha_gin_stands_ns(&receiver->adding, inbox->applied, inbox->applied != inbox->counted) <
+		ha_outage_ns(receiver->config))
 		return HA_OK;
 	HA_WARN("GIN: from rank %u: a signal could not be added for %d ms (HA_NCCL_OUTAGE_MS)",
 		receiver->rank, receiver->config->give_up_ms);
@@ -278,9 +279,8 @@ static void look_at_end(struct ha_gin_receiver *receiver)
 
 static ha_result_t look_at_outage(const struct ha_gin_receiver *receiver)
 {
-	const uint64_t limit_ns = (unsigned int)receiver->config->give_up_ms * HA_NS_PER_MS;
-
-	if (!receiver->trouble_ns || ha_now_ns() - receiver->trouble_ns < limit_ns)
+	if (!receiver->trouble_ns ||
+	    ha_now_ns() - receiver->trouble_ns < ha_outage_ns(receiver->config))
 		return HA_OK;
 	HA_WARN("GIN: from rank %u: no path for %d ms (HA_NCCL_OUTAGE_MS)", receiver->rank,
 		receiver->config->give_up_ms);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/hot.h"
 #include "base/log.h"
+#include "base/outage.h"
 #include "gin/verbs/reader.h"
 #include "gin/verbs/sender_post.h"
 #include "memory/mr.h"
@@ -309,9 +310,7 @@ static void end_fence(struct ha_gin_sender *sender)
 
 static ha_result_t look_at_outage(const struct ha_gin_sender *sender)
 {
-	const uint64_t limit_ns = (unsigned int)sender->config->give_up_ms * HA_NS_PER_MS;
-
-	if (!sender->trouble_ns || ha_now_ns() - sender->trouble_ns < limit_ns)
+	if (!sender->trouble_ns || ha_now_ns() - sender->trouble_ns < ha_outage_ns(sender->config))
 		return HA_OK;
 	HA_WARN("GIN: to rank %u: no path for %d ms (HA_NCCL_OUTAGE_MS)", sender->rank,
 		sender->config->give_up_ms);
@@ -322,11 +321,11 @@ static ha_result_t look_at_outage(const struct ha_gin_sender *sender)
  * a NIC of this one that does not flush what it has read. */
 static ha_result_t look_at_own_waits(struct ha_gin_sender *sender)
 {
-	const uint64_t limit_ns = (unsigned int)sender->config->give_up_ms * HA_NS_PER_MS;
 	const bool waits =
 	    !is_under_way(sender) && (may_post(sender) || ha_gin_reader_flushes(sender));
 
-	if (ha_gin_stands_ns(&sender->own_waits, came(sender), waits) < limit_ns)
+	if (ha_gin_stands_ns(&sender->own_waits, came(sender), waits) <
+	    ha_outage_ns(sender->config))
 		return HA_OK;
 	HA_WARN("GIN: to rank %u: nothing could be posted for %d ms (HA_NCCL_OUTAGE_MS): memory "
 		"that it names is not registered at one of the ends any more, or a NIC does not "

@@ -6,6 +6,7 @@
 #include "base/hist.h"
 #include "base/job_key.h"
 #include "base/log.h"
+#include "base/outage.h"
 #include "base/thread.h"
 #include "inc/coll/names.h"
 #include "inc/cut.h"
@@ -332,7 +333,7 @@ ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
 	coll->port = wish->port;
 	coll->rank = wish->rank;
 	coll->ranks = wish->ranks;
-	coll->outage_ns = (unsigned int)wish->config->give_up_ms * HA_NS_PER_MS;
+	coll->outage_ns = ha_outage_ns(wish->config);
 	result = open_all(coll, wish, why);
 	if (result != HA_OK) {
 		ha_stats_inc_add(wish->stats, &(struct nccl_ha_inc_stats){.groups_refused = 1});
