@@ -127,8 +127,8 @@ HA_DEV void kernel_watches(struct kernel_job *job, struct kernel_watch *watch)
 			 !kernel_is_there(put + mine.bytes / 8 - 1, value);
 		seen = value;
 		watch->wrong = wrong;
-		watch->seen = seen;
 		ha_dev_store(&watch->looks, ++looks);
+		ha_dev_store(&watch->seen, seen); /* the judge looks at the others behind it */
 	}
 }
 
