@@ -51,8 +51,15 @@ static const char *wrong_file(const struct stat *st)
 	return st->st_size < MPIB_HINT_BYTES ? "it is too short" : NULL;
 }
 
+/* Where so many entries end. */
+static off_t end_of(uint32_t entries)
+{
+	return (off_t)offsetof(struct mpib_hint_shm, entries) +
+	       (off_t)entries * (off_t)sizeof(struct mpib_hint_entry);
+}
+
 /* Also of one that is being cut. */
-static const char *wrong_header(int fd, uint32_t *entries)
+static const char *wrong_header(int fd, off_t size, uint32_t *entries)
 {
 	struct mpib_hint_header header;
 
@@ -60,6 +67,8 @@ static const char *wrong_header(int fd, uint32_t *entries)
 		return "it is too short";
 	if (header.magic != MPIB_HINT_MAGIC)
 		return "it does not begin with the magic of one";
+	if (header.max_entries > MPIB_HINT_MAX_ENTRIES && size < end_of(header.max_entries))
+		return "it is too short for its number of entries";
 	*entries =
 	    header.max_entries < MPIB_HINT_MAX_ENTRIES ? header.max_entries : MPIB_HINT_MAX_ENTRIES;
 	return *entries == 0 ? "it has no entries" : NULL;
@@ -95,7 +104,7 @@ static const char *wrong(int fd, struct stat *st, uint32_t *entries)
 {
 	const char *why = fstat(fd, st) == 0 ? wrong_file(st) : "it cannot be looked at";
 
-	return why ? why : wrong_header(fd, entries);
+	return why ? why : wrong_header(fd, st->st_size, entries);
 }
 
 static bool is_same(const struct ha_hint_file *file, const struct stat *st, uint32_t entries)
