@@ -4,56 +4,20 @@
  * fabric is stepped, the agent lives in real time.
  */
 #include "../tool/agent_process.h"
-#include "bundled.h"
-
-#include "device/bundle.h"
-#include "nccl_ha/mpib_agent.h"
-#include "transport/rail_share.h"
-#include "transport/send.h"
+#include "by_agent.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <time.h>
 
-#define SIZE  (256u << 10)
 #define LIMIT 20 /* s */
-
-#define SENDER	 "10.0.0.1" /* first rails */
-#define RECEIVER "10.0.0.2"
-
-/* The client of the agent logs from a thread of its own. */
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void sink(enum ha_log_level level, unsigned long subsys, const char *file, int line,
-		 const char *text)
-{
-	pthread_mutex_lock(&log_lock);
-	capture_sink(level, subsys, file, line, text);
-	pthread_mutex_unlock(&log_lock);
-}
-
-static bool has_logged(const char *text)
-{
-	bool has;
-
-	pthread_mutex_lock(&log_lock);
-	has = logged(text);
-	pthread_mutex_unlock(&log_lock);
-	return has;
-}
-
-static struct pair pair;
 
 static int setup(void **state)
 {
 	(void)state;
 	if (!make_agent_dir())
 		return -1;
-	bundled_init(&pair, 2);
-	ha_log_set_sink(sink);
-	pair.config.rail_mode = HA_RAIL_MODE_AGENT;
+	by_agent_init(agent_dir);
 	pair.config.agent_stale_ms = 500;
-	strcpy(pair.config.agent_dir, agent_dir);
 	return 0;
 }
 
@@ -63,39 +27,6 @@ static int teardown(void **state)
 	kill_agent();
 	ha_log_set_sink(capture_sink);
 	return remove_agent_dir();
-}
-
-/* Bytes of the next message over the second rail, all of which has come right. */
-static uint64_t of_size_over_second(size_t size)
-{
-	const uint64_t before[2] = {pair.send->striped.bytes[0], pair.send->striped.bytes[1]};
-	uint64_t moved[2];
-
-	/* As long as what was read last is good for: the agent's time does not pass here. */
-	sv_stepped_run(sv_stepped_now() + 20 * HA_NS_PER_US);
-	transfer(&pair, size, 3);
-	pair_settle(&pair);
-	for (int rail = 0; rail < 2; rail++)
-		moved[rail] = pair.send->striped.bytes[rail] - before[rail];
-	assert_int_equal(moved[0] + moved[1], size);
-	return moved[1];
-}
-
-static uint64_t over_second(void)
-{
-	return of_size_over_second(SIZE);
-}
-
-static void up(void)
-{
-	pair_up(&pair);
-	wait_members(&pair, 2);
-}
-
-/* What a part of 1024 of a message is. */
-static uint64_t part(uint32_t share)
-{
-	return SIZE / 1024 * share / 128 * 128;
 }
 
 static void set(uint32_t share)
