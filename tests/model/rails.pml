@@ -15,6 +15,10 @@
  * rows move at once to what is left. docs/rails-protocol.md says why that is sound, and what is not
  * modelled.
  *
+ * With STALL, beside the faults, what was lost of the other path gives no answer for good: the NIC of one
+ * end does not confirm its fence, or nobody notices that it passes nothing any more. What has no stripe
+ * there does not wait for it.
+ *
  * MUT_<RULE> removes one rule; rails-mutants names the property that must then fail.
  */
 
@@ -43,7 +47,7 @@
 #define DRAINING 1 /* its fence is ordered: nothing is posted any more */
 #define FENCED	 2 /* ... and confirmed */
 
-mtype = { late_write, torn_message, false_loss, wrong_key, early_release, lost_message, stuck };
+mtype = { late_write, torn_message, false_loss, wrong_key, early_release, lost_message, stuck, stall };
 
 /* ---- the sender */
 byte s_gen[2] = 1;
@@ -91,6 +95,9 @@ byte unplaced;		/* stripes acknowledged that never will be, by that acknowledgem
 byte row_net[2 * GENS]; /* rows under way */
 byte row_key[2 * GENS * MSGS * 2];
 byte faults = FAULTS;
+#ifdef STALL
+byte silent; /* bits of SILENT, one at most: what never answers */
+#endif
 
 #ifdef MUT_MASK_CHANGES
 byte imm_mask[MSGS]; /* the mask in the notice of what is mended */
@@ -125,6 +132,58 @@ SCRATCH byte x;
 #define TAKES_MENDED(p) true
 #define NAMES_LEAD(set) true
 #endif
+
+/* ---- what never answers */
+
+#ifdef STALL
+#if !defined(TURN) && !defined(CONTROL)
+#error "STALL is about a path that is not the control rail: with TURN or CONTROL"
+#endif
+#define AT_SENDER(p)   BIT(p)	    /* its NIC does not confirm the fence of the path, */
+#define AT_RECEIVER(p) BIT(2 + (p)) /* or the receiver's does not, */
+#define UNNOTICED(p)   BIT(4 + (p)) /* or neither end hears that it passes nothing */
+#define SILENT(what)   (silent & (what))
+#ifdef TURN
+#define LEADS(p) ((p) == r_lead || (p) == s_lead)
+#define WORKS(p) (r_lead == (p) && s_lead == (p) && IS_WHOLE(p))
+#else
+#define LEADS(p) ((p) == r_lead)
+#define WORKS(p) (r_lead == (p) && IS_WHOLE(p))
+#endif
+#define IS_WHOLE(p) (s_st[p] == UP && r_st[p] == UP && !(broken & BIT(PG(p, s_gen[p]))))
+#define FALLS_SILENT(p)                                                                            \
+	:: d_step {                                                                                \
+		!silent && !LEADS(p) && s_st[p] == DRAINING ->                                     \
+		reach(sender_is_silent);                                                           \
+		silent = AT_SENDER(p)                                                              \
+	}                                                                                          \
+	:: d_step {                                                                                \
+		!silent && !LEADS(p) && r_st[p] == DRAINING ->                                     \
+		reach(receiver_is_silent);                                                         \
+		silent = AT_RECEIVER(p)                                                            \
+	}                                                                                          \
+	:: d_step {                                                                                \
+		!silent && !LEADS(p) && s_st[p] == UP && r_st[p] == UP &&                          \
+		(broken & BIT(PG(p, s_gen[p]))) ->                                                 \
+		reach(loss_is_unnoticed);                                                          \
+		silent = UNNOTICED(p)                                                              \
+	}
+#define IS_SILENT(p) SILENT(AT_SENDER(p) | AT_RECEIVER(p) | UNNOTICED(p))
+/* Its stripe on that path is not there; and with one row the next message waits for it. */
+#define HELD(m, p, there) \
+	((MASK_OF(m) & s_on[p] & ~(there)) || (WINDOW == 1 && (m) == 1 && !(r_done & 1)))
+#define COMES_THROUGH(m, p)                                                                        \
+	(((s_completed & BIT(m)) || HELD(m, p, s_acked)) &&                                        \
+	 ((r_done & BIT(m)) || HELD(m, p, r_seen)))
+#define NOTHING_STALLS(p)                                                                          \
+	(!IS_SILENT(p) || !WORKS(1 - (p)) || (COMES_THROUGH(0, p) && COMES_THROUGH(1, p)))
+#define MAY_WAIT (silent != 0)
+#else
+#define SILENT(what)	false
+#define FALLS_SILENT(p)
+#define MAY_WAIT false
+#endif
+
 /* The sender has fenced what the last copy of this row went out on, and the receiver was told. */
 #ifdef MUT_LEAD_ROWS
 #define COVERED(at) (!(r_qp & BIT((at)-1)))
@@ -194,9 +253,14 @@ inline row_lands(p, g, m)
 #else
 #define NAMES(k, p) ((k) == s_gen[p])
 #endif
+#ifdef MUT_POST_WAITS /* for a shed to end */
+#define S_SHEDS (s_st[0] != UP || s_st[1] != UP)
+#else
+#define S_SHEDS false
+#endif
 #ifdef TURN
 /* The lead's own key is the one that has no generation beside it: what a row is of says which. */
-#define S_MAY_POST (s_st[s_lead] == UP)
+#define S_MAY_POST (s_st[s_lead] == UP && !S_SHEDS)
 #define KEYED(k0, k1, p) \
 	((p) == s_lead -> ((p) == 0 -> (k0) : (k1)) != 0 : NAMES(((p) == 0 -> (k0) : (k1)), p))
 #elif defined(MUT_NOT_NOW)
@@ -204,7 +268,7 @@ inline row_lands(p, g, m)
 #define KEYED(k0, k1, p) (NAMES((p) == 0 -> (k0) : (k1), p) || \
 	!((s_st[0] == UP && NAMES(k0, 0)) || (s_st[1] == UP && NAMES(k1, 1))))
 #else
-#define S_MAY_POST true
+#define S_MAY_POST (!S_SHEDS)
 #define KEYED(k0, k1, p) (NAMES(((p) == 0 -> (k0) : (k1)), p))
 #endif
 #define MAY(m, p) (S_MAY_POST && s_st[p] == UP && KEYED(s_key[KEY(m, 0)], s_key[KEY(m, 1)], p))
@@ -235,10 +299,17 @@ inline take_keys(m)
 	s_key[KEY(m, 1)] = s_ring_key[SLOT(m) * 2 + 1]
 }
 
+#ifdef MUT_COMPLETE_WAITS /* for a shed to end */
+#define S_MAY_COMPLETE (s_st[0] == UP && s_st[1] == UP)
+#else
+#define S_MAY_COMPLETE true
+#endif
+
 inline complete_if_acked(m)
 {
 	if
-	:: !latched && !(s_completed & BIT(m)) && MASK_OF(m) && (MASK_OF(m) & ~s_acked) == 0
+	:: !latched && !(s_completed & BIT(m)) && MASK_OF(m) && (MASK_OF(m) & ~s_acked) == 0 &&
+	   S_MAY_COMPLETE
 	   ->
 		for (i : 0 .. 2 * GENS - 1) {
 			must((s_out[i] & OF(m)) == 0, early_release)
@@ -503,9 +574,14 @@ inline epoch(p)
 
 #define FINISHED (latched || (s_completed == ALL && r_done == ALL))
 
+#ifdef MUT_ROWS_WAIT /* for a shed to end */
+#define R_MAY_WRITE (r_st[0] == UP && r_st[1] == UP)
+#else
+#define R_MAY_WRITE true
+#endif
 #define WRITE_ROW(m, set)                                                                          \
 	:: d_step {                                                                                \
-		!latched && !(r_issued & BIT(m)) && WANTED(m) && r_st[r_lead] == UP &&             \
+		!latched && R_MAY_WRITE && !(r_issued & BIT(m)) && WANTED(m) && r_st[r_lead] == UP &&             \
 		((set) & ~LIVE_SET) == 0 && NAMES_LEAD(set) && ROW_IS_FREE(m) &&                   \
 		((m) == 0 || (r_issued & 1)) ->                                                    \
 		write_row(m, set)                                                                  \
@@ -658,16 +734,31 @@ inline epoch(p)
 		r_st[p] = DRAINING                                                                 \
 	}                                                                                          \
 	:: d_step { /* an error completion, or SHED's order */                                     \
-		s_st[p] == UP && ((broken & BIT(PG(p, s_gen[p]))) || r_st[p] != UP) ->             \
+		s_st[p] == UP && ((broken & BIT(PG(p, s_gen[p]))) || r_st[p] != UP) &&             \
+		!SILENT(UNNOTICED(p)) ->                                                           \
 		s_st[p] = DRAINING                                                                 \
 	}                                                                                          \
 	:: d_step { /* the same, or SUSPECT */                                                     \
-		r_st[p] == UP && ((broken & BIT(PG(p, r_gen[p]))) || s_st[p] != UP) ->             \
+		r_st[p] == UP && ((broken & BIT(PG(p, r_gen[p]))) || s_st[p] != UP) &&             \
+		!SILENT(UNNOTICED(p)) ->                                                           \
 		r_st[p] = DRAINING                                                                 \
 	}                                                                                          \
-	:: d_step { s_st[p] == DRAINING -> s_st[p] = FENCED; shut(p, s_gen[p], true) }             \
-	:: d_step { s_st[p] == DRAINING -> s_st[p] = FENCED; shut(p, s_gen[p], false) }            \
-	:: d_step { r_st[p] == DRAINING -> r_st[p] = FENCED; drain(p, r_gen[p]) }                  \
+	FALLS_SILENT(p)                                                                            \
+	:: d_step {                                                                                \
+		s_st[p] == DRAINING && !SILENT(AT_SENDER(p)) ->                                    \
+		s_st[p] = FENCED;                                                                  \
+		shut(p, s_gen[p], true)                                                            \
+	}                                                                                          \
+	:: d_step {                                                                                \
+		s_st[p] == DRAINING && !SILENT(AT_SENDER(p)) ->                                    \
+		s_st[p] = FENCED;                                                                  \
+		shut(p, s_gen[p], false)                                                           \
+	}                                                                                          \
+	:: d_step {                                                                                \
+		r_st[p] == DRAINING && !SILENT(AT_RECEIVER(p)) ->                                  \
+		r_st[p] = FENCED;                                                                  \
+		drain(p, r_gen[p])                                                                 \
+	}                                                                                          \
 	:: d_step { /* SHED is said */                                                             \
 		STATES(p) && sh_gen[p] < r_gen[p] && STILL_SAID(p) && R_GOES_ON(p) ->                 \
 		reach(sheds);                                                                      \
@@ -716,6 +807,10 @@ end_finished:
 	GENERATION(0, 3)
 	GENERATION(1, 3)
 #endif
-	:: timeout && !FINISHED && !IGNORED(stuck) -> printf("VIOLATED stuck\n"); assert(false)
+	:: timeout && !FINISHED && !MAY_WAIT && !IGNORED(stuck) -> printf("VIOLATED stuck\n"); assert(false)
+#ifdef STALL
+	:: timeout && !FINISHED && !(NOTHING_STALLS(0) && NOTHING_STALLS(1)) ->
+		must(false, stall)
+#endif
 	od
 }
