@@ -398,6 +398,127 @@ class OneJob(unittest.TestCase):
         self.assertIn(b"/nonexistent/x.prom: No such file", done.stderr)
 
 
+class ABundle(unittest.TestCase):
+    """A job whose connections go over two rails at once, three quarters of each message over the first one."""
+
+    SHARES = [0.75, 0.25]
+    BYTES = 50_000_000  # enough to tell what part of them each rail carried
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="nccl-ha-test.")
+        cls.job = Job("--op", "allreduce", "--sizes", "4M", "--chunk", "1M", "-C", "1", "--seconds", "300",
+                      env={"HA_NCCL_RAILS": "sim0+sim1", "HA_NCCL_RAIL_SHARE": "3,1", "HA_NCCL_OUTAGE_MS": "60000",
+                           "HA_NCCL_EVENT_LOG": os.path.join(cls.dir, "%h.%p")})  # fmt: skip
+        try:
+            cls.job.wait_until_protected(2)
+            wait_for("shares of both rails", lambda: cls.shares() == [cls.SHARES] * 2)
+        except BaseException:
+            cls.tearDownClass()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.job.process.poll() is not None:
+            print(f"the job has ended by itself, status {cls.job.process.returncode}:", cls.job.said()[-4000:], file=sys.stderr)
+        cls.job.end()
+        shutil.rmtree(cls.dir)
+
+    @classmethod
+    def connections(cls, direction=None):
+        return [connection for process in cls.job.status("-v")["processes"] for connection in process["connections"]
+                if direction in (None, connection["direction"])]  # fmt: skip
+
+    @classmethod
+    def shares(cls):
+        return [[rail["share"] for rail in connection["rails"]] for connection in cls.connections("send")]
+
+    @classmethod
+    def sums(cls, member, direction=None):
+        """By rail, over connections."""
+        rails = [rail for connection in cls.connections(direction) for rail in connection["rails"]]
+        return [sum(rail[member] for rail in rails if rail["rail"] == which) for which in (0, 1)]
+
+    def carries(self):
+        """Bytes of cut messages that senders have over each rail from now on, while they send so many in all."""
+
+        def sent():
+            return sum(connection["counters"]["bytes"] for connection in self.connections("send"))
+
+        sent_before, before = sent(), self.sums("bytes", "send")
+        wait_for("messages", lambda: sent() >= sent_before + self.BYTES)
+        return [now - then for now, then in zip(self.sums("bytes", "send"), before)]
+
+    def test_its_rails_are_described(self):
+        self.assertEqual([connection["direction"] for connection in self.connections()].count("send"), 2)
+        for process in self.job.status("-v")["processes"]:
+            self.assertEqual([(port["port"], port["nccl_device"], port["rail"], port["rails"]) for port in process["ports"]],
+                             [("sim0:1", 0, 0, 2), ("sim1:1", 0, 1, 2)])  # fmt: skip
+            for port in process["ports"]:
+                self.assertGreater(port["counters"]["stripe_bytes"], 0)
+        for connection in self.connections():
+            self.assertEqual([rail["rail"] for rail in connection["rails"]], [0, 1])
+            for rail in connection["rails"]:
+                self.assertGreater(rail["stripes"], 0)
+                self.assertGreater(rail["bytes"], 0)
+        # Who receives gives nothing a share.
+        self.assertEqual([[rail["share"] for rail in connection["rails"]] for connection in self.connections("receive")], [[0, 0]] * 2)
+        self.assertEqual(self.shares(), [self.SHARES] * 2)
+        first, second = self.carries()
+        self.assertAlmostEqual(second / (first + second), self.SHARES[1], delta=0.02)
+        done = nccl_ha("status", "--job", self.job.id)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        lines = re.findall(r"NCCL's device 0 is a bundle of 2 ports: sim0:1 (\d+) % sim1:1 (\d+) %", done.stdout.decode())
+        self.assertEqual([int(a) + int(b) for a, b in lines], [100, 100])
+        page = text("metrics", "-v", "--job", self.job.id)
+        told = samples(page, "nccl_ha_connection_rail_share")
+        self.assertEqual(sorted((re.search('rail="(.)"', labels).group(1), share) for labels, share in told.items()),
+                         [("0", 0.75)] * 2 + [("1", 0.25)] * 2)  # fmt: skip
+        self.assertEqual(len(samples(page, "nccl_ha_port_stripe_bytes_total")), 4)
+        self.assertEqual(nccl_ha("health", "--job", self.job.id).returncode, 0)
+
+    def test_a_rail_that_is_lost_and_comes_back_is_no_failover(self):
+        follower = Lines(self, TOOL, "events", "--follow", "--json", "--job", self.job.id)
+        self.addCleanup(follower.end)
+        epochs = [connection["epoch"] for connection in self.connections()]
+        sheds = self.sums("sheds")[1]
+
+        def whole():
+            return self.sums("sheds")[1] >= sheds + 4 and self.sums("sheds") == self.sums("mends")
+
+        self.job.simverbs("cut", "1")
+        self.addCleanup(self.job.simverbs, "cut", "1", "--heal")
+        wait_for("a rail that each end of both connections shed and mended", whole)
+        wait_for("all of each message over the other rail", lambda: self.shares() == [[1, 0]] * 2)
+        self.assertEqual(self.carries(), [0, 0])  # nothing is cut
+        wait_for("connections without protection", lambda: nccl_ha("status", "--job", self.job.id).returncode == 1)
+        self.assertEqual(nccl_ha("health", "--job", self.job.id).returncode, 1)
+        # The line of the bundle, ports and connections have counted alike.
+        shown = re.findall(r"a rail was lost without a failover (\d+) times, mended (\d+)", text("status", "--job", self.job.id, status=1))
+        page = text("metrics", "--job", self.job.id)
+        self.assertEqual(len(shown), 2, "both processes")
+        for column, member in enumerate(("sheds", "mends")):
+            ports = [port["counters"][member] for process in self.job.status()["processes"] for port in process["ports"]]
+            self.assertEqual(sum(int(counts[column]) for counts in shown), sum(self.sums(member)))
+            self.assertEqual(sum(ports), sum(self.sums(member)))
+            self.assertEqual(sum(samples(page, f"nccl_ha_port_{member}_total").values()), sum(ports))
+
+        self.job.simverbs("cut", "1", "--heal")
+        self.job.wait_until_protected(2)
+        wait_for("the shares of before", lambda: self.shares() == [self.SHARES] * 2)
+        first, second = self.carries()
+        self.assertAlmostEqual(second / (first + second), self.SHARES[1], delta=0.02)
+        wait_for("good health", lambda: nccl_ha("health", "--job", self.job.id).returncode == 0)
+        self.assertEqual([connection["epoch"] for connection in self.connections()], epochs)
+        self.assertEqual({connection["counters"]["failovers"] for connection in self.connections()}, {0})
+        wait_for("the last mending in the log", lambda: sum('"mended"' in line for line in list(follower.lines)) >= 4)
+        self.assertEqual(follower.end(), 0)
+        kinds = [json.loads(line)["kind"] for line in follower.lines]
+        self.assertGreaterEqual(kinds.count("shed"), 4)  # two connections, both ends
+        self.assertEqual(kinds.count("shed"), kinds.count("mended"))
+        self.assertNotIn("switch", kinds)
+
+
 class SeveralJobs(unittest.TestCase):
     def start(self, *words, **more):
         job = Job("--sizes", "4K", *words, **more)
