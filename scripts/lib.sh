@@ -107,6 +107,7 @@ ha_packages() {
 		extra|gpg|gnupg2|has gpg|its signature
 		extra|gpg-agent|gnupg2|has gpg-agent|its signature
 		extra|pkg-config|pkgconf-pkg-config|has pkg-config|the test of what is installed
+		extra|gnuplot-nox|gnuplot|has gnuplot|the check of a plot
 		extra|man-db|man-db|has man|the check of manual pages
 		extra|mandoc|mandoc|has mandoc|the check of manual pages
 		extra|python3-yaml|python3-pyyaml|python_module yaml|the check of examples

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Throughput of the demonstration over time, with what was broken when. `scripts/demo` draws its own
-# run with it; by itself it draws the one whose data lies in demo/.
+# run with it; by itself it draws the one whose data lies in demo/, and with
+# rails=N also what each of so many rails carried.
 if (!exists("data")) data = 'demo'
 if (!exists("picture")) picture = 'demo.svg'
 if (!exists("size")) size = 4
@@ -19,4 +20,10 @@ set grid
 set yrange [0:*]
 load data.'/faults.gp'
 set xrange [0:*]
-plot data.'/throughput.dat' using 1:2 with steps lw 1.5 notitle
+if (exists("rails")) {
+	set key outside right center
+	plot data.'/throughput.dat' using 1:2 with steps lw 1 lc rgb '#999999' title 'both ranks', \
+		for [rail = 0:rails-1] data.'/rails.dat' using 1:(column(2 + rail)) with steps lw 1.5 title sprintf('over rail %d', rail)
+} else {
+	plot data.'/throughput.dat' using 1:2 with steps lw 1.5 notitle
+}

@@ -51,6 +51,7 @@ struct drill {
 	double stall_min_ms; /* the longest time in which a rank completed nothing */
 	double stall_max_ms; /* for this limit a slow machine gets slack */
 	int ends_on_rail;    /* 1 + the rail that carries the traffic in the end; 0: any */
+	bool samples_rails;  /* what each rail carries is noted as it goes, for a plot */
 	/* DRILL_FAILS, DRILL_BEREAVED: from the first step that breaks something */
 	double error_min_ms, error_max_ms;
 	const char *says; /* must be in the output: "a|b"; NULL: nothing in particular */
@@ -61,6 +62,14 @@ struct drill {
 struct drill_line {
 	uint64_t at_ns;
 	char *text;
+};
+
+#define DRILL_MAX_RAILS 16
+
+/* Payload that has come over each rail, at a moment. */
+struct drill_sample {
+	uint64_t at_ns;
+	uint64_t bytes[DRILL_MAX_RAILS];
 };
 
 struct drill_run {
@@ -74,10 +83,13 @@ struct drill_run {
 	int status; /* exit status of nccl-net-perf; -signal; -1000: it was ended by us */
 	struct drill_line *lines; /* its output */
 	int nlines;
-	json_t *report;		 /* of nccl-net-perf; NULL when there is none */
-	json_t *events;		 /* of the event log: an array; never NULL after drill_run */
-	json_t *fabric;		 /* simverbs status in the end, NULL when it could not be asked */
-	uint64_t rail_bytes[16]; /* payload that each rail carried in the last part of the tail */
+	json_t *report; /* of nccl-net-perf; NULL when there is none */
+	json_t *events; /* of the event log: an array; never NULL after drill_run */
+	json_t *fabric; /* simverbs status in the end, NULL when it could not be asked */
+	/* Payload that each rail carried in the last part of the tail. */
+	uint64_t rail_bytes[DRILL_MAX_RAILS];
+	struct drill_sample *samples; /* with drill.samples_rails */
+	int nsamples;
 
 	/* The verdict. */
 	double error_ms; /* from the fault until the last rank was told of its error; 0: none was */
@@ -117,7 +129,8 @@ uint64_t drill_error_ns(const struct drill_run *run);
 /* result.c: what came of it, for programs. False after a message. */
 bool drill_write_result(const struct drill_run *run, const char *path);
 
-/* record.c: files in a folder that exists: timeline.txt, throughput.dat, faults.gp, and more. */
+/* record.c: files in a folder that exists: timeline.txt, throughput.dat, faults.gp, rails.dat where
+ * rails were sampled, and more. */
 bool drill_record(const struct drill_run *run, const char *dir);
 
 /* drills.c */

@@ -397,6 +397,7 @@ const struct drill drills[] = {
 	.tail_ms = 2500,
 	.sheds_min = 16, /* four connections at both ends, twice */
 	.stall_max_ms = 300,
+	.samples_rails = true,
     },
     {
 	.name = "control-rail",

@@ -441,5 +441,6 @@ void drill_run_free(struct drill_run *run)
 	json_decref(run->report);
 	json_decref(run->events);
 	json_decref(run->fabric);
+	free(run->samples);
 	free(run->complaints);
 }

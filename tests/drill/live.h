@@ -17,6 +17,7 @@ struct live {
 	char partial[4096];
 	size_t partial_len;
 	uint64_t deadline_ns;
+	uint64_t sample_ns; /* when rails are sampled next */
 };
 
 /* run.c: a line for who watches. */

@@ -214,6 +214,23 @@ static void write_throughput(FILE *f, const struct drill_run *run)
 			received(ranks, i, i + BIN) / (BIN * interval_ms * 1e6));
 }
 
+/* Seconds, and GB/s received over each rail from then until the next sample. */
+static void write_rails(FILE *f, const struct drill_run *run)
+{
+	const int rails = run->drill->rails ? run->drill->rails : 2;
+
+	for (int i = 0; i + 1 < run->nsamples; i++) {
+		const struct drill_sample *now = &run->samples[i], *next = now + 1;
+
+		fprintf(f, "%.3f", seconds_since_zero(run, now->at_ns));
+		for (int rail = 0; rail < rails; rail++)
+			fprintf(f, " %.4f",
+				(double)(next->bytes[rail] - now->bytes[rail]) /
+				    (double)(next->at_ns - now->at_ns));
+		fputc('\n', f);
+	}
+}
+
 /* What mends this one: the next step on the same rail that is no breaking. */
 static const struct drill_step *mending(const struct drill_run *run, int broken)
 {
@@ -298,6 +315,8 @@ bool drill_record(const struct drill_run *run, const char *dir)
 
 	ok = write_file(dir, "throughput.dat", run, write_throughput) && ok;
 	ok = write_file(dir, "faults.gp", run, write_faults) && ok;
+	if (run->drill->samples_rails)
+		ok = write_file(dir, "rails.dat", run, write_rails) && ok;
 	ok = write_file(dir, "output.txt", run, write_output) && ok;
 	ok = write_file(dir, "events.jsonl", run, write_event_log) && ok;
 	return write_file(dir, "report.json", run, write_report) && ok;

@@ -32,7 +32,8 @@ static const char *const usual_links[] = {"--rate", "0.2", "--pace", NULL};
 #define NAP_US	   "500" /* of a rank in which nothing moved: less than a message takes on a link */
 #define GRACE_NS   (70 * NP_NS_PER_S)
 #define TRAFFIC_NS (40 * NP_NS_PER_S)
-#define LATE_S	   30	      /* steps may come late by that, where everything takes long */
+#define LATE_S	   30 /* steps may come late by that, where everything takes long */
+#define SAMPLE_NS  (100 * NP_NS_PER_MS)
 #define FLOWING	   (1u << 20) /* bytes that must have arrived before the script begins */
 
 volatile sig_atomic_t drill_interrupted;
@@ -135,6 +136,29 @@ static void reap(struct live *l, bool wait)
 		l->run->status = -WTERMSIG(status);
 }
 
+/* One sample each tenth of a second, once traffic flows. */
+static void sample_rails(struct live *l)
+{
+	struct drill_run *run = l->run;
+	struct drill_sample *grown;
+	json_t *status;
+
+	if (!run->drill->samples_rails || !run->zero_ns || np_now_ns() < l->sample_ns)
+		return;
+	status = drill_status(l);
+	grown = realloc(run->samples, (size_t)(run->nsamples + 1) * sizeof(*grown));
+	if (grown)
+		run->samples = grown;
+	if (status && grown) {
+		grown += run->nsamples++;
+		grown->at_ns = np_now_ns();
+		for (int rail = 0; rail < DRILL_MAX_RAILS; rail++)
+			grown->bytes[rail] = drill_received_bytes(status, rail);
+	}
+	json_decref(status);
+	l->sample_ns = np_now_ns() + SAMPLE_NS;
+}
+
 /*
  * Listens until a moment, or until the run has ended and everything it printed is read. True as
  * long as it lives.
@@ -149,6 +173,7 @@ static bool listen_until(struct live *l, uint64_t until_ns)
 
 		if (drill_interrupted || now >= l->deadline_ns)
 			return false;
+		sample_rails(l);
 		if (now >= until_ns && l->pid)
 			return true;
 		/* Even where the moment has passed: what an ended run has printed is read. */
@@ -217,7 +242,7 @@ static void watch_rails(struct live *l, uint64_t last_ns, uint64_t tail_ns)
 	before = drill_status(l);
 	if (listen_until(l, last_ns + tail_ns * 9 / 10)) {
 		after = drill_status(l);
-		for (int rail = 0; before && after && rail < 16; rail++)
+		for (int rail = 0; before && after && rail < DRILL_MAX_RAILS; rail++)
 			l->run->rail_bytes[rail] =
 			    drill_received_bytes(after, rail) - drill_received_bytes(before, rail);
 		if (after)
