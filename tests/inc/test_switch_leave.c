@@ -6,99 +6,35 @@
  */
 #include "../unit/cmocka_all.h"
 
-#include "base/job_key.h"
-#include "device/give_back.h"
-#include "memory/mr.h"
-#include "memory/pd.h"
-#include "simverbs/simverbs.h"
-#include "tools/nccl-ha-switchd/groups.h"
+#include "switch_by_hand.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#define GROUP	    77
-#define NODE	    2 /* this switch, behind two members */
-#define PARENT	    3
-#define ROUNDS_MOST 100000
+#define GROUP  77
+#define NODE   2 /* this switch, behind two members */
+#define PARENT 3
 
-/* Both ends of a child's connection, and of the one to the switch above. */
-static struct {
-	struct ns_child here;
-	struct ha_talk there;
-	unsigned asked; /* to leave */
-} children[2];
-static struct ha_talk above;
-
-static struct ha_config config;
-static struct ha_device_set *set;
-static struct ha_job_key *site;
-static struct ns_groups groups;
-static struct ha_edge edge; /* what is at the other end of all */
-static union ha_sockaddr at;
-static int epoll, listener;
-
-static char *no_env(const char *name)
-{
-	(void)name;
-	return NULL;
-}
-
-static struct ha_job_key *make_key(void)
-{
-	char path[] = "/tmp/nccl-ha-test-key.XXXXXX";
-	const int fd = mkstemp(path);
-	const uint8_t bytes[HA_JOB_KEY_BYTES] = {1, 2, 3};
-	struct ha_job_key *key = NULL;
-
-	assert_true(fd >= 0 && write(fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes));
-	close(fd);
-	assert_int_equal(ha_job_key_load_file("a test", path, &key), HA_OK);
-	unlink(path);
-	return key;
-}
-
-static void install(void)
-{
-	struct ha_part_place place = {
-	    .tree = 0, .node = NODE, .children = 2, .parent = PARENT, .at = at};
-	const struct ha_part part = {.group = GROUP,
-				     .unit_bytes = 1024,
-				     .window = 2,
-				     .members = 2,
-				     .lanes = 1,
-				     .leader = at,
-				     .n = 1,
-				     .places = &place};
-	uint8_t text[HA_PART_HEAD_BYTES + HA_PART_PLACE_BYTES];
-	const struct ha_talk_frame frame = {.text = text, .length = sizeof(text), .secret = {9}};
-
-	ha_part_encode(&part, text);
-	assert_true(ns_groups_install(&groups, &frame));
-}
+static struct by_hand s;
+static struct by_hand_child children[2];
+static struct ha_talk above; /* the connection to the switch above */
 
 static int setup(void **state)
 {
-	const union ha_sockaddr any = {
-	    .in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
-	const struct ha_edge_depth depth = {2, 2};
+	struct ha_part_place place = {.tree = 0, .node = NODE, .children = 2, .parent = PARENT};
+	struct ha_part part = {.group = GROUP,
+			       .unit_bytes = 1024,
+			       .window = 2,
+			       .members = 2,
+			       .lanes = 1,
+			       .n = 1,
+			       .places = &place};
 
 	(void)state;
 	memset(children, 0, sizeof(children));
-	ha_config_load(&config, no_env);
-	sv_stepped_destroy();
-	assert_int_equal(sv_stepped_open(NULL), 0);
-	sv_stepped_set_host(0);
-	assert_int_equal(ha_device_set_open(&config, &set), HA_OK);
-	assert_int_equal(ha_edge_open(&edge, &set->ports[0], &depth), HA_OK);
-	site = make_key();
-	epoll = epoll_create1(EPOLL_CLOEXEC);
-	listener = ha_net_listen(&any, 4, &at);
-	assert_true(epoll >= 0 && listener >= 0);
-	ns_groups_begin(&groups, &set->ports[0], site, epoll);
-	install();
+	by_hand_open(&s);
+	place.at = part.leader = s.at;
+	by_hand_install(&s, &part);
 	return 0;
 }
 
@@ -106,29 +42,13 @@ static int teardown(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
-		ns_groups_leave(&groups, &children[i].here);
+		ns_groups_leave(&s.groups, &children[i].here);
 		ha_talk_end(&children[i].here.line.talk);
 		ha_talk_end(&children[i].there);
 	}
 	ha_talk_end(&above);
-	assert_true(ns_groups_end(&groups));
-	assert_int_equal(ha_edge_close(&edge), HA_OK);
-	ha_memory_close(set);
-	ha_device_set_close(set);
-	ha_job_key_free(site);
-	close(epoll);
-	close(listener);
+	by_hand_close(&s);
 	return 0;
-}
-
-static void take(struct ha_talk *talk)
-{
-	int fd;
-
-	do
-		fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-	while (fd < 0);
-	ha_talk_take(talk, fd, site, HA_CTRL_ASK_MAX);
 }
 
 /* Everything that has been said is heard; the switch above answers who joins. */
@@ -143,7 +63,7 @@ static void hear_above(void)
 		if (event != HA_TALK_HEARD)
 			continue;
 		assert_int_equal(above.heard.kind, HA_CTRL_JOIN);
-		ha_edge_address(&edge, &own);
+		ha_edge_address(&s.edge, &own);
 		ha_edge_address_encode(&own, text);
 		assert_true(ha_talk_say(&above, HA_CTRL_JOINED, NULL, text, sizeof(text)));
 	}
@@ -151,18 +71,9 @@ static void hear_above(void)
 
 static void hear_as_children(void)
 {
-	for (unsigned i = 0; i < 2; i++) {
-		struct ha_talk *talk = &children[i].there;
-		enum ha_talk_event event;
-
-		if (!talk->site)
-			continue;
-		while ((event = ha_talk_next(talk)) != HA_TALK_NOTHING) {
-			assert_int_not_equal(event, HA_TALK_ENDED);
-			children[i].asked +=
-			    event == HA_TALK_HEARD && talk->heard.kind == HA_CTRL_DRAIN;
-		}
-	}
+	for (unsigned i = 0; i < 2; i++)
+		if (children[i].there.site)
+			assert_true(by_hand_hear(&children[i]));
 }
 
 static void hear(void)
@@ -171,7 +82,7 @@ static void hear(void)
 
 	for (unsigned quiet = 0; quiet < 3;) { /* on a socket of this machine it is there at once */
 		quiet++;
-		while (epoll_wait(epoll, &event, 1, 1) == 1) {
+		while (epoll_wait(s.epoll, &event, 1, 1) == 1) {
 			((struct ns_line *)event.data.ptr)->look(event.data.ptr, 0);
 			quiet = 0;
 		}
@@ -181,37 +92,12 @@ static void hear(void)
 	}
 }
 
-static void ignore(struct ns_line *line, uint64_t now_ns)
-{
-	(void)line, (void)now_ns;
-}
-
-static void dial(unsigned i)
-{
-	struct ha_talk *talk = &children[i].here.line.talk;
-
-	ha_talk_dial(&children[i].there, &at, site, HA_CTRL_ASK_MAX);
-	take(talk);
-	ns_line_begin(&children[i].here.line, ignore);
-	for (unsigned n = 0; n < ROUNDS_MOST && (talk->phase != HA_TALK_OPEN ||
-						 children[i].there.phase != HA_TALK_OPEN);
-	     n++) {
-		(void)ha_talk_next(talk);
-		(void)ha_talk_next(&children[i].there);
-	}
-	assert_int_equal(talk->phase, HA_TALK_OPEN);
-}
-
 static enum ns_admission join(unsigned i, const char **why)
 {
-	struct ns_child *child = &children[i].here;
+	const struct ha_join join = {.group = GROUP, .node = NODE, .place = (uint16_t)i};
 
-	if (!child->line.talk.site)
-		dial(i);
-	child->join = (struct ha_join){.group = GROUP, .node = NODE, .place = (uint16_t)i};
-	ha_edge_address(&edge, &child->join.edge);
-	child->secret[0] = 9;
-	return ns_groups_admit(&groups, child, 1, why);
+	by_hand_ask(&s, &children[i], &join);
+	return ns_groups_admit(&s.groups, &children[i].here, 1, why);
 }
 
 /* The first child, behind which the switch above is dialled. */
@@ -221,7 +107,7 @@ static void begin(void)
 
 	memset(&above, 0, sizeof(above));
 	assert_int_equal(join(0, &why), NS_JOINED);
-	take(&above);
+	by_hand_take(&s, &above);
 	hear();
 	assert_int_equal(children[0].asked, 0);
 }
@@ -232,12 +118,12 @@ static void an_end_that_is_announced_is_not_taken_back_with_a_drain(void **state
 
 	(void)state;
 	begin();
-	ns_groups_announce_end(&groups);
+	ns_groups_announce_end(&s.groups);
 	hear();
 	assert_int_equal(children[0].asked, 1);
-	assert_false(groups.is_drained); /* which is what a controller would hear */
-	ns_groups_drain(&groups);
-	ns_groups_undrain(&groups);
+	assert_false(s.groups.is_drained); /* which is what a controller would hear */
+	ns_groups_drain(&s.groups);
+	ns_groups_undrain(&s.groups);
 	assert_int_equal(join(1, &why), NS_REFUSED);
 	assert_string_equal(why, "this switch is about to end");
 	hear();
@@ -250,16 +136,16 @@ static void a_drain_is_taken_back_and_said_again(void **state)
 
 	(void)state;
 	begin();
-	ns_groups_drain(&groups);
+	ns_groups_drain(&s.groups);
 	assert_int_equal(join(1, &why), NS_REFUSED);
 	assert_string_equal(why, "this switch is drained");
-	ns_groups_undrain(&groups);
+	ns_groups_undrain(&s.groups);
 	assert_int_equal(join(1, &why), NS_JOINED);
 	hear();
 	assert_int_equal(children[0].asked, 1);
 	assert_int_equal(children[1].asked, 0);
-	ns_groups_drain(&groups);
-	ns_groups_drain(&groups); /* is no news */
+	ns_groups_drain(&s.groups);
+	ns_groups_drain(&s.groups); /* is no news */
 	hear();
 	assert_int_equal(children[0].asked, 2);
 	assert_int_equal(children[1].asked, 1);
@@ -275,7 +161,7 @@ static void what_a_switch_above_wants_lasts_whatever_is_said_of_this_one(void **
 	assert_true(ha_talk_say(&above, HA_CTRL_DRAIN, NULL, "", 0));
 	hear();
 	assert_int_equal(children[0].asked, 1);
-	ns_groups_undrain(&groups);
+	ns_groups_undrain(&s.groups);
 	assert_int_equal(join(1, &why), NS_JOINED);
 	hear();
 	assert_int_equal(children[0].asked, 1);
