@@ -27,6 +27,7 @@ SIMVERBS, CTRLD, SWITCHD, INC_MEMBER, TOOL = (os.path.join(BIN, name) for name i
 KILLED = int(os.environ.get("SWITCHD_KILLED", "4"))
 EIGHT_KILLS = int(os.environ.get("SWITCHD_EIGHT_KILLS", "3"))
 RETURNS = int(os.environ.get("SWITCHD_RETURNS", "3"))
+THREADS = int(os.environ.get("SWITCHD_THREADS", "1"))
 TIMEOUT_S = 60 * SLACK
 IDLE_S = 4
 FAIR_OPS = 1000
@@ -55,6 +56,7 @@ links: [{a: a, b: s, gbps: 1}, {a: b, b: s, gbps: 1}, {a: c, b: s, gbps: 1}]
 EIGHT = "version: 1\nswitches: [{name: l0}, {name: l1}, {name: s0}]\nhosts:\n" + "".join(f"- {{name: {one}, ports: [{{nic: n}}]}}\n" for one in "abcdefgh")
 EIGHT += "links:\n" + "".join(f"- {{a: {one}, b: l{number // 4}, gbps: 100}}\n" for number, one in enumerate("abcdefgh"))
 EIGHT += "".join(f"- {{a: l{number}, b: s0, gbps: 400}}\n" for number in range(2))
+ONE_LANE = STAR + "defaults: {trees_per_group: 1, spare_trees: 0}\n"
 STAR_OF_EIGHT = "version: 1\nswitches: [{name: s}]\nhosts:\n" + "".join(f"- {{name: {one}, ports: [{{nic: n}}]}}\n" for one in "abcdefgh")
 STAR_OF_EIGHT += "links:\n" + "".join(f"- {{a: {one}, b: s, gbps: 100}}\n" for one in "abcdefgh")
 
@@ -121,11 +123,11 @@ class Fabric(Folder):
         self.address = re.fullmatch(r"nccl-ha-ctrld: listening at (\S+)\n", self.ctrld.stdout.readline()).group(1)
 
     def switch(self, name, host, *words):
-        return self.begin(name, SWITCHD, "--switch", name, "--connect", self.address, "--key-file", self.key_file, *words, on=host)
+        return self.begin(name, SWITCHD, "--switch", name, "--connect", self.address, "--key-file", self.key_file, "--threads", str(THREADS), *words, on=host)
 
-    def serve(self, *names):
+    def serve(self, *names, threads=THREADS):
         for host, name in enumerate(names, self.hosts):
-            self.switches[name] = self.switch(name, host)
+            self.switches[name] = self.switch(name, host, "--threads", str(threads))
         for name in names:
             self.assertRegex(self.switches[name].stdout.readline(), f"^nccl-ha-switchd: {name} adds at .*, and listens at 127.0.0.1:", self.errors(name))
 
@@ -246,8 +248,8 @@ class Sums(Fabric):
         self.go(*itertools.chain(*groups))
         for members in groups:
             self.expect_right(members, 2, 0)
-        print(f"an idle switch of 16 groups takes {100 * share:.2f} % of a processor")
-        self.assertLess(share, 0.03)
+        print(f"an idle switch of 16 groups takes {100 * share:.2f} % of a processor, with {THREADS} threads")
+        self.assertLess(share, 0.03 * THREADS)
 
     def test_a_switch_killed_in_the_middle_costs_no_element(self):
         self.start_controller(CLOS)
@@ -445,6 +447,72 @@ class Sums(Fabric):
         self.expect_free()
         self.assertTrue(wait_for(lambda: [self.descriptors(process) for process in (self.switches["s"], self.ctrld)] <= before))
         print(f"{KILLED} groups killed: the others ended within {max(took)[0]:.2f} s, the switch was free within {max(free for _, free in took):.2f} s")
+
+
+class Threads(Fabric):
+    """A switch that adds on two threads."""
+
+    def end(self, name):
+        """What each of its threads has added: units, and trees."""
+        self.switches[name].send_signal(signal.SIGTERM)
+        self.assertEqual(self.switches[name].wait(TIMEOUT_S), 0)
+        self.assertEqual(self.errors(name), "")
+        said = re.findall(r"^nccl-ha-switchd: thread (\d) added (\d+) units, \d+ bytes, of (\d+) trees$", self.switches[name].stdout.read(), re.MULTILINE)
+        self.assertEqual([number for number, _, _ in said], ["0", "1"])
+        return [(int(units), int(trees)) for _, units, trees in said]
+
+    def test_a_group_on_each_thread_and_one_is_killed_while_the_other_sleeps_and_goes_on(self):
+        self.start_controller(ONE_LANE, lease_ms=SOON_MS)
+        self.serve("s", threads=2)
+        before = self.held(self.switches["s"])
+        ops, middle = 12, 6
+        words = ("--ops", str(ops), "--bytes", "1000000")
+        first = self.members("ab", *words, group="first", holds={0: middle, 1: middle})
+        self.read_all_until(first, f"done {middle - 1}\n")
+        second = self.members("ab", *words, group="second", holds={0: middle, 1: middle})
+        self.read_all_until(second, f"done {middle - 1}\n")  # beside one that sleeps
+        for member in first:
+            member.kill()
+        self.go(*second)
+        self.expect_right(second, ops, 0)
+        self.expect_free()
+        self.assertTrue(wait_for(lambda: self.held(self.switches["s"]) == before))
+        (some, some_trees), (all_there_are, all_trees) = sorted(self.end("s"))
+        self.assertEqual((some_trees, all_trees), (1, 1))
+        self.assertGreater(some, 0)
+        self.assertGreater(all_there_are, some)
+
+    def test_the_lanes_of_a_group_are_added_by_both_threads_of_each_switch(self):
+        """In two levels, so that a thread of one switch is above one of another one; and at one switch a node is above another one."""
+        for topology, names, ports in ((CLOS, ("l0", "l1", "s0"), "abcd"), (STAR, ("s",), "abc")):
+            with self.subTest(names=names):
+                self.start_controller(topology)
+                self.serve(*names, threads=2)
+                self.expect_right(self.members(ports, "--ops", "12", "--bytes", "1000000", group=f"g{next(self.names)}"), 12, 0)
+                self.expect_free()
+                self.assertTrue(all(units > 0 for units, _ in self.end(names[0])))
+                self.stop()
+
+    def test_more_threads_than_processors_are_not_pinned(self):
+        one = min(os.sched_getaffinity(0))
+        done = subprocess.run([SWITCHD, "--switch", "s", "--connect", "127.0.0.1:1", "--key-file", self.key_file, "--threads", "2", "--pin"],
+                              capture_output=True, text=True, timeout=TIMEOUT_S, check=False, preexec_fn=lambda: os.sched_setaffinity(0, {one}))  # fmt: skip
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("--pin: there are 2 threads, and this program may run on 1 processors", done.stderr)
+
+    def test_each_thread_is_kept_on_a_processor_of_its_own(self):
+        may = sorted(os.sched_getaffinity(0))
+        if len(may) < 2:
+            self.skipTest("one processor")
+        self.start_controller(STAR)
+        self.switches["s"] = self.switch("s", self.hosts, "--threads", "2", "--pin")
+        self.assertIn("s adds at", self.switches["s"].stdout.readline())
+        pid, kept = self.switches["s"].pid, {}
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/comm", encoding="ascii") as file:
+                kept["first" if int(thread) == pid else file.read().strip()] = os.sched_getaffinity(int(thread))
+        self.assertEqual([kept["first"], kept["switchd-1"]], [{may[0]}, {may[1]}])
+        self.expect_right(self.members("ab", "--ops", "4", "--bytes", "100000"), 4, 0)
 
 
 class Story(threading.Thread):
@@ -910,6 +978,7 @@ class Strangers(Fabric):
                                     ({"--switch": "q"}, 1, "refused: the topology has no q"), ({"--switch": "a"}, 1, "refused: a/n is no switch that adds"),
                                     ({"--device": "mlx5_9"}, 1, "no RDMA device has a port mlx5_9; there is "), ({"--listen": "0.0.0.0:0"}, 1, "name one of this machine's"),
                                     ({"--listen": "192.0.2.1:0"}, 1, "cannot listen at 192.0.2.1:0"), ({"--connect": "nowhere"}, 1, "'nowhere' is not HOST:PORT"),
+                                    ({"--threads": "0"}, 2, "--threads=0 is not a number from 1 to 64"), ({"--threads": "2x"}, 2, "--threads=2x is not"),
                                     ({"--key-file": "/nonexistent"}, 1, "no job key from --key-file=/nonexistent")):
             words = [f"{name}={value}" for name, value in {**right, **wrong}.items() if value]
             done = self.run_switchd(*words)

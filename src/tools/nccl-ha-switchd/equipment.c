@@ -7,6 +7,8 @@
 #include "tools/common/address.h"
 #include "tools/nccl-ha-switchd/port.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +18,13 @@ bool ns_wrong(const char *format, ...)
 {
 	va_list args;
 
+	flockfile(stderr); /* a line of each thread is a line */
 	fputs("nccl-ha-switchd: ", stderr);
 	va_start(args, format);
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fputc('\n', stderr);
+	funlockfile(stderr);
 	return false;
 }
 
@@ -67,10 +71,32 @@ static bool find_port(struct ns_equipment *e, const struct ns_settings *settings
 	return e->port || ns_wrong("%s", why);
 }
 
+/* Those that the process may run on, in order: so who starts it says which. */
+static bool find_processors(struct ns_equipment *e, const struct ns_settings *settings)
+{
+	unsigned found = 0;
+	cpu_set_t may;
+
+	for (unsigned i = 0; i < NS_THREADS_MOST; i++)
+		e->processor[i] = -1;
+	if (!settings->is_pinned)
+		return true;
+	if (sched_getaffinity(0, sizeof(may), &may) != 0)
+		return ns_wrong("--pin: sched_getaffinity: %s", strerror(errno));
+	for (unsigned i = 0; i < CPU_SETSIZE && found < settings->threads; i++)
+		if (CPU_ISSET(i, &may))
+			e->processor[found++] = (int)i;
+	return found == settings->threads ||
+	       ns_wrong("--pin: there are %u threads, and this program may run on %u processors; "
+			"say fewer threads, or give it more (taskset(1), CPUAffinity= of its unit)",
+			settings->threads, found);
+}
+
 bool ns_equipment_begin(struct ns_equipment *equipment, const struct ns_settings *settings)
 {
 	*equipment = (struct ns_equipment){0};
-	return ha_random_works() && find_addresses(equipment, settings) &&
+	return ha_random_works() && find_processors(equipment, settings) &&
+	       find_addresses(equipment, settings) &&
 	       ha_job_key_load_file("--key-file", settings->key_file, &equipment->site) == HA_OK &&
 	       find_port(equipment, settings);
 }

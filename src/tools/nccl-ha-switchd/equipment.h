@@ -6,6 +6,7 @@
 #include "base/job_key.h"
 #include "base/net.h"
 #include "device/device.h"
+#include "tools/nccl-ha-switchd/groups.h"
 #include "tools/nccl-ha-switchd/server.h"
 
 struct ns_equipment {
@@ -14,6 +15,7 @@ struct ns_equipment {
 	struct ha_device_set *set;
 	struct ha_port *port;
 	union ha_sockaddr controller, listen; /* listen: AF_UNSPEC: not said */
+	int processor[NS_THREADS_MOST];	      /* of each thread; -1: any */
 };
 
 /* False, after a line on stderr. Either way ns_equipment_end is to be called. */

@@ -15,6 +15,9 @@ struct group {
 	uint64_t over_ns;    /* since when it is over; 0: it is not */
 	uint32_t epoch;	     /* the latest that a child has come for */
 	struct ha_list trees;
+	uint8_t *thread;   /* of each place of the part; NULL: it is this one */
+	unsigned away;	   /* children at other threads */
+	bool is_forgotten; /* others were told to forget it, and it goes when nobody is there */
 };
 
 struct ns_tree {
@@ -51,6 +54,69 @@ static struct group *find(const struct ns_groups *groups, uint64_t number)
 		if (group_at(pos)->part.group == number)
 			return group_at(pos);
 	return NULL;
+}
+
+/* ---- several threads ------------------------------------------------------------------------ */
+
+void ns_groups_share(struct ns_groups *groups, unsigned threads,
+		     void (*tell)(void *others, const struct ns_order *order), void *others)
+{
+	groups->sharing = (struct ns_sharing){.threads = threads, .tell = tell, .others = others};
+}
+
+static void tell(const struct ns_groups *groups, const struct ns_order *order)
+{
+	if (groups->sharing.threads > 1)
+		groups->sharing.tell(groups->sharing.others, order);
+}
+
+/* Lanes have work, and spares when a lane is gone: so each sort is dealt by itself. */
+static unsigned *dealt_like(struct ns_groups *groups, const struct group *group, unsigned place)
+{
+	return group->part.places[place].tree < group->part.lanes ? groups->sharing.lanes
+								  : groups->sharing.spares;
+}
+
+/* To who has fewest; of several to the last one, since the first one has strangers to look at. */
+static bool deal(struct ns_groups *groups, struct group *group)
+{
+	const unsigned threads = groups->sharing.threads;
+
+	if (threads == 1)
+		return true;
+	group->thread = calloc(group->part.n ? group->part.n : 1, sizeof(*group->thread));
+	for (unsigned i = 0; group->thread && i < group->part.n; i++) {
+		unsigned *dealt = dealt_like(groups, group, i), to = threads - 1;
+
+		for (unsigned t = threads - 1; t-- > 0;)
+			to = dealt[t] < dealt[to] ? t : to;
+		group->thread[i] = (uint8_t)to;
+		dealt[to]++;
+	}
+	return group->thread != NULL;
+}
+
+static void take_back(struct ns_groups *groups, struct group *group)
+{
+	for (unsigned i = 0; group->thread && i < group->part.n; i++)
+		dealt_like(groups, group, i)[group->thread[i]]--;
+	free(group->thread);
+}
+
+static unsigned thread_of(const struct group *group, const struct ha_part_place *place)
+{
+	return group->thread ? group->thread[place - group->part.places] : 0;
+}
+
+void ns_groups_return(struct ns_groups *groups, const struct ns_child *child)
+{
+	find(groups, child->join.group)->away--; /* it is kept for that */
+	groups->sharing.away--;
+}
+
+bool ns_groups_are_left(const struct ns_groups *groups)
+{
+	return groups->n_trees == 0 && groups->sharing.away == 0;
 }
 
 /* ---- the end of a tree ---------------------------------------------------------------------- */
@@ -107,14 +173,31 @@ static void end_trees_before(struct group *group, uint32_t epoch)
 			end_tree(tree_at(pos));
 }
 
-static void free_group(struct group *group)
+static void end_trees(struct group *group)
 {
 	while (!ha_list_empty(&group->trees))
 		end_tree(tree_at(group->trees.next));
+}
+
+static void free_group(struct ns_groups *groups, struct group *group)
+{
+	end_trees(group);
+	take_back(groups, group);
 	ha_list_remove(&group->link);
 	ha_part_free(&group->part);
 	explicit_bzero(group->key, sizeof(group->key));
 	free(group);
+}
+
+/* It is kept until its children have come back from other threads, whose trees end. */
+static void forget(struct ns_groups *groups, struct group *group)
+{
+	if (!group->is_forgotten)
+		tell(groups, &(struct ns_order){NS_ORDER_FORGET, .group = group->part.group});
+	group->is_forgotten = true;
+	end_trees(group);
+	if (group->away == 0)
+		free_group(groups, group);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -125,19 +208,20 @@ void ns_groups_begin(struct ns_groups *groups, struct ha_port *port, const struc
 	*groups = (struct ns_groups){.port = port, .site = site, .epoll = epoll};
 	ha_list_init(&groups->all);
 	ha_list_init(&groups->ended);
+	ns_groups_share(groups, 1, NULL, NULL);
 }
 
 bool ns_groups_end(struct ns_groups *groups)
 {
 	while (!ha_list_empty(&groups->all))
-		free_group(group_at(groups->all.next));
+		free_group(groups, group_at(groups->all.next));
 	free_ended(groups);
 	return ha_list_empty(&groups->ended);
 }
 
 /* ---- the controller's word ------------------------------------------------------------------ */
 
-bool ns_groups_install(struct ns_groups *groups, const struct ha_talk_frame *frame)
+static bool install(struct ns_groups *groups, const struct ha_talk_frame *frame)
 {
 	struct group *group, *known;
 
@@ -149,14 +233,26 @@ bool ns_groups_install(struct ns_groups *groups, const struct ha_talk_frame *fra
 	known = find(groups, group->part.group);
 	if (known) {
 		known->doubted_ns = known->over_ns = 0;
+		known->is_forgotten = false;
+	}
+	if (known || !deal(groups, group)) {
 		ha_part_free(&group->part);
 		free(group);
-		return true;
+		return known != NULL;
 	}
 	memcpy(group->key, frame->secret, sizeof(group->key));
 	ha_list_init(&group->trees);
 	ha_list_push_back(&groups->all, &group->link);
 	return true;
+}
+
+bool ns_groups_install(struct ns_groups *groups, const struct ha_talk_frame *frame)
+{
+	const bool good = install(groups, frame);
+
+	if (good) /* also of one that is known here, as others may have been told to forget it */
+		tell(groups, &(struct ns_order){NS_ORDER_INSTALL, .frame = frame});
+	return good;
 }
 
 /* Its members are about to go by themselves, from below, and a tree that waits for that tells
@@ -330,12 +426,21 @@ static struct ns_tree *make_tree(struct ns_groups *groups, struct group *group,
 	return tree;
 }
 
+/* Its members have destroyed all edges of the epochs before, or it would not have begun. */
+static void begin_epoch(struct ns_groups *groups, struct group *group, uint32_t epoch)
+{
+	if (epoch <= group->epoch)
+		return;
+	group->epoch = epoch;
+	end_trees_before(group, epoch);
+	tell(groups, &(struct ns_order){NS_ORDER_EPOCH, group->part.group, epoch, NULL});
+}
+
 /* Where a child wants to be; NULL: `why` says why not. */
-static struct ns_tree *tree_for(struct ns_groups *groups, struct group *group,
-				const struct ha_join *join, uint64_t now_ns, const char **why)
+static const struct ha_part_place *place_for(struct ns_groups *groups, struct group *group,
+					     const struct ha_join *join, const char **why)
 {
 	const struct ha_part_place *place = ha_part_find(&group->part, join->tree, join->node);
-	struct ns_tree *tree;
 
 	*why = "this switch has no such place in the group's plan";
 	if (!place || join->place >= place->children)
@@ -343,16 +448,32 @@ static struct ns_tree *tree_for(struct ns_groups *groups, struct group *group,
 	*why = "that epoch is over";
 	if (join->epoch < group->epoch)
 		return NULL;
-	/* Its members have destroyed all edges of the epochs before, or it would not have begun. */
-	group->epoch = join->epoch;
-	end_trees_before(group, join->epoch);
-	tree = find_tree(group, place, join->epoch);
+	begin_epoch(groups, group, join->epoch);
+	return place;
+}
+
+static struct ns_tree *tree_for(struct ns_groups *groups, struct group *group,
+				const struct ha_part_place *place, const struct ha_join *join,
+				uint64_t now_ns, const char **why)
+{
+	struct ns_tree *tree = find_tree(group, place, join->epoch);
+
 	if (!tree)
 		tree = make_tree(groups, group, place, join->epoch, now_ns);
 	*why = "the switch's device gives no memory or queue pairs";
 	if (tree && tree->child[join->place])
 		*why = "that place is taken";
 	return tree && !tree->child[join->place] ? tree : NULL;
+}
+
+/* To another thread, whose trees nobody touches but itself. */
+static enum ns_admission send_away(struct ns_groups *groups, struct group *group,
+				   struct ns_child *child, unsigned thread)
+{
+	child->thread = thread;
+	group->away++;
+	groups->sharing.away++;
+	return NS_AWAY;
 }
 
 static bool answer(struct ns_tree *tree, struct ns_child *child)
@@ -372,6 +493,7 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 				  const char **why)
 {
 	struct group *group = find(groups, child->join.group);
+	const struct ha_part_place *place;
 	struct ns_tree *tree;
 
 	if (!group || group->over_ns)
@@ -382,7 +504,12 @@ enum ns_admission ns_groups_admit(struct ns_groups *groups, struct ns_child *chi
 	*why = "it has not the group's key";
 	if (!ha_same_secret(child->secret, group->key, sizeof(group->key)))
 		return NS_REFUSED;
-	tree = tree_for(groups, group, &child->join, now_ns, why);
+	place = place_for(groups, group, &child->join, why);
+	if (!place)
+		return NS_REFUSED;
+	if (thread_of(group, place) != 0)
+		return send_away(groups, group, child, thread_of(group, place));
+	tree = tree_for(groups, group, place, &child->join, now_ns, why);
 	if (!tree)
 		return NS_REFUSED;
 	if (!answer(tree, child)) {
@@ -425,17 +552,53 @@ void ns_groups_drain(struct ns_groups *groups)
 {
 	each_tree(groups, ask_all_to_leave);
 	groups->is_drained = true;
+	tell(groups, &(struct ns_order){.kind = NS_ORDER_DRAIN});
 }
 
 void ns_groups_undrain(struct ns_groups *groups)
 {
 	groups->is_drained = false;
+	tell(groups, &(struct ns_order){.kind = NS_ORDER_UNDRAIN});
 }
 
 void ns_groups_announce_end(struct ns_groups *groups)
 {
 	each_tree(groups, ask_all_to_leave);
 	groups->is_ending = true;
+	tell(groups, &(struct ns_order){.kind = NS_ORDER_END});
+}
+
+static void obey_of_group(struct ns_groups *groups, const struct ns_order *order)
+{
+	struct group *group = find(groups, order->group);
+
+	if (group && order->kind == NS_ORDER_EPOCH)
+		begin_epoch(groups, group, order->epoch);
+	else if (group)
+		forget(groups, group);
+}
+
+void ns_groups_obey(struct ns_groups *groups, const struct ns_order *order)
+{
+	switch (order->kind) {
+	case NS_ORDER_INSTALL:
+		if (!ns_groups_install(groups, order->frame)) /* its children are refused */
+			fprintf(stderr, "nccl-ha-switchd: a thread has no memory for a group\n");
+		return;
+	case NS_ORDER_EPOCH:
+	case NS_ORDER_FORGET:
+		obey_of_group(groups, order);
+		return;
+	case NS_ORDER_DRAIN:
+		ns_groups_drain(groups);
+		return;
+	case NS_ORDER_UNDRAIN:
+		ns_groups_undrain(groups);
+		return;
+	case NS_ORDER_END:
+		ns_groups_announce_end(groups);
+		return;
+	}
 }
 
 /* ---- adding --------------------------------------------------------------------------------- */
@@ -524,6 +687,12 @@ void ns_groups_look(struct ns_groups *groups, uint64_t now_ns)
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
+/* By some thread. */
+static bool is_used(const struct group *group)
+{
+	return !ha_list_empty(&group->trees) || group->away > 0;
+}
+
 static void look_at_limits(struct group *group, uint64_t now_ns)
 {
 	struct ha_list *pos, *after;
@@ -531,16 +700,14 @@ static void look_at_limits(struct group *group, uint64_t now_ns)
 	ha_list_for_each_safe (pos, after, &group->trees)
 		if (!tree_at(pos)->is_up && now_ns - tree_at(pos)->since_ns > NS_UP_NS)
 			fail(tree_at(pos), "the switch above does not answer in time", "");
-	if (!ha_list_empty(&group->trees) && group->doubted_ns)
+	if (is_used(group) && group->doubted_ns)
 		group->doubted_ns = now_ns; /* it lives */
 }
 
 static bool is_past(const struct group *group, uint64_t now_ns)
 {
-	const bool is_empty = ha_list_empty(&group->trees);
-
 	if (group->over_ns)
-		return is_empty || now_ns - group->over_ns > NS_OVER_NS;
+		return !is_used(group) || now_ns - group->over_ns > NS_OVER_NS;
 	return group->doubted_ns && now_ns - group->doubted_ns > NS_FORGOTTEN_NS;
 }
 
@@ -554,6 +721,6 @@ void ns_groups_tick(struct ns_groups *groups, uint64_t now_ns)
 
 		look_at_limits(group, now_ns);
 		if (is_past(group, now_ns))
-			free_group(group);
+			forget(groups, group);
 	}
 }

@@ -23,4 +23,13 @@ void ns_line_watch(struct ns_line *line, int epoll)
 		ha_talk_end(&line->talk);
 	line->watched = line->talk.fd;
 	line->mask = event.events;
+	line->epoll = epoll;
+}
+
+void ns_line_unwatch(struct ns_line *line)
+{
+	if (!ns_line_is_over(line) && line->watched == line->talk.fd)
+		(void)epoll_ctl(line->epoll, EPOLL_CTL_DEL, line->talk.fd, NULL);
+	line->watched = -1;
+	line->mask = 0;
 }

@@ -9,6 +9,7 @@ struct ns_line {
 	struct ha_talk talk;
 	int watched;   /* the descriptor that epoll has; -1: none */
 	uint32_t mask; /* what it is watched for */
+	int epoll;     /* that watched it last */
 	/* Something has happened on it. Nothing that is watched is freed in here. */
 	void (*look)(struct ns_line *line, uint64_t now_ns);
 };
@@ -17,6 +18,8 @@ struct ns_line {
 void ns_line_begin(struct ns_line *line, void (*look)(struct ns_line *line, uint64_t now_ns));
 /* After whatever may have changed what it waits for. A line that cannot be watched ends. */
 void ns_line_watch(struct ns_line *line, int epoll);
+/* Before another thread looks after it. */
+void ns_line_unwatch(struct ns_line *line);
 static inline bool ns_line_is_over(const struct ns_line *line)
 {
 	return line->talk.phase == HA_TALK_OVER;

@@ -3,10 +3,12 @@
 #include "base/version.h"
 #include "tools/common/ends.h"
 #include "tools/nccl-ha-switchd/check.h"
+#include "tools/nccl-ha-switchd/groups.h"
 #include "tools/nccl-ha-switchd/server.h"
 
 #include <argp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EXIT_USAGE   2
@@ -26,6 +28,8 @@ static const struct argp_option options[] = {
      "The RDMA device to add at (default: the only port that is up)", 1},
     {"listen", 'l', "ADDRESS:PORT", 0,
      "Where hosts join (default: any port of the address from which the controller is reached)", 1},
+    {"threads", 't', "NUMBER", 0, "How many threads add (default: 1)", 1},
+    {"pin", 'p', NULL, 0, "Keep each thread on a processor of its own", 1},
     {"check", 'c', NULL, 0, "Say whether it could serve, and end", 2},
     {0},
 };
@@ -44,6 +48,16 @@ static void check_arguments(const struct arguments *a, struct argp_state *state)
 			strspn(s->name, NAME_LETTERS) != strlen(s->name)))
 		argp_error(state, "--switch=%s is no name: 1 to %d letters, digits and . _ - : are",
 			   s->name, NAME_MOST);
+}
+
+static unsigned parse_threads(const char *arg, struct argp_state *state)
+{
+	const unsigned long n = strtoul(arg, NULL, 10);
+
+	if (strspn(arg, "0123456789") != strlen(arg) || n < 1 || n > NS_THREADS_MOST)
+		argp_error(state, "--threads=%s is not a number from 1 to %d", arg,
+			   NS_THREADS_MOST);
+	return (unsigned)n;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -66,6 +80,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'l':
 		a->settings.listen = arg;
 		return 0;
+	case 't':
+		a->settings.threads = parse_threads(arg, state);
+		return 0;
+	case 'p':
+		a->settings.is_pinned = true;
+		return 0;
 	case 'c':
 		a->check = true;
 		return 0;
@@ -81,7 +101,7 @@ static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
 
 int main(int argc, char **argv)
 {
-	static struct arguments a;
+	static struct arguments a = {.settings.threads = 1};
 	static char version[64];
 
 	snprintf(version, sizeof(version), "nccl-ha-switchd %s", ha_version);
