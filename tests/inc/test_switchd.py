@@ -151,6 +151,9 @@ class Fabric(Folder):
         return subprocess.run([TOOL, "inc", *words, "--connect", self.address, "--key-file", self.key_file], capture_output=True, text=True, check=False,
                               timeout=TIMEOUT_S)  # fmt: skip
 
+    def faults(self):
+        return subprocess.run([SIMVERBS, "fault", self.fabric, "--list"], check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S).stdout
+
     def descriptors(self, process):
         return len(os.listdir(f"/proc/{process.pid}/fd"))
 
@@ -227,7 +230,7 @@ class Sums(Fabric):
             subprocess.run([SIMVERBS, "fault", self.fabric, rule], check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
         self.addCleanup(subprocess.run, [SIMVERBS, "fault", self.fabric, "--clear"], check=False, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
         self.expect_right(self.members("abcd", "--ops", str(OPS), "--bytes", "300000"), OPS, 0)
-        said = subprocess.run([SIMVERBS, "fault", self.fabric, "--list"], check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S).stdout
+        said = self.faults()
         self.assertEqual(len(re.findall(r"fired [1-9][0-9]*", said)), 3, said)
 
     def test_an_idle_switch_takes_less_than_3_percent_of_a_processor(self):
@@ -481,6 +484,22 @@ class Threads(Fabric):
         self.assertEqual((some_trees, all_trees), (1, 1))
         self.assertGreater(some, 0)
         self.assertGreater(all_there_are, some)
+
+    def test_a_device_that_keeps_one_thread_keeps_no_other_one(self):
+        """The first thread's, which has the next group's tree to make, while the other one adds."""
+        self.start_controller(ONE_LANE)
+        self.serve("s", threads=2)
+        first = self.members("ab", "--ops", "6", "--bytes", "100000", group="first", holds={0: 3, 1: 3})
+        self.read_all_until(first, "done 2\n")
+        subprocess.run([SIMVERBS, "fault", self.fabric, f"wait=6s verb=create_qp host={self.hosts} count=1"], check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
+        self.addCleanup(subprocess.run, [SIMVERBS, "fault", self.fabric, "--clear"], check=False, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
+        second = self.members("ab", "--ops", "2", "--bytes", "1000", group="second")
+        self.assertTrue(wait_for(lambda: "fired 1" in self.faults()))
+        self.go(*first)
+        self.expect_right(first, 6, 0)
+        self.assertEqual(select.select([member.stdout for member in second], [], [], 0)[0], [])  # it still is
+        self.assertEqual([(one["status"], one["done"]) for one in self.results(second)], [(0, 2)] * 2)
+        self.expect_free()
 
     def test_the_lanes_of_a_group_are_added_by_both_threads_of_each_switch(self):
         """In two levels, so that a thread of one switch is above one of another one; and at one switch a node is above another one."""
