@@ -31,6 +31,7 @@ THREADS = int(os.environ.get("SWITCHD_THREADS", "1"))
 TIMEOUT_S = 60 * SLACK
 IDLE_S = 4
 FAIR_OPS = 1000
+THREADS_OPS = 400
 # On a machine with much else to do a process that is not given a processor for a second is not taken for dead.
 ENVIRONMENT = {**os.environ, "NCCL_IB_TIMEOUT": "20"}
 ALL_AT_4 = dict.fromkeys(range(3), 4)
@@ -661,6 +662,41 @@ class Shares(Fabric):
             shares.append(min(took) / max(took))
         print(f"fastest over slowest of 8 groups: {shares}")
         self.assertGreaterEqual(max(shares), 0.8)
+
+
+    def threads_s(self, name):
+        """The processor time of each thread that adds, the first one too."""
+        pid, took = self.switches[name].pid, {}
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/comm", encoding="ascii") as file:
+                which = 0 if int(thread) == pid else int((re.findall(r"^switchd-(\d+)$", file.read()) or [-1])[0])
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+                took[which] = took.get(which, 0) + int(file.read().split()[0]) / 1e9
+        return [took[which] for which in sorted(took) if which >= 0]
+
+    def add_on(self, threads):
+        """Four groups of one lane each at a switch of so many threads: how long they took, the processor time of each thread, and what it added."""
+        self.serve("s", threads=threads)
+        before = self.threads_s("s")
+        took = max(self.groups_side_by_side(4, THREADS_OPS))
+        used = [after - was for was, after in zip(before, self.threads_s("s"))]
+        self.switches["s"].send_signal(signal.SIGTERM)
+        self.assertEqual(self.switches["s"].wait(TIMEOUT_S), 0)
+        added = [int(units) for units in re.findall(r"thread \d added (\d+) units", self.switches["s"].stdout.read())]
+        return took, used, added
+
+    def test_two_threads_do_what_one_does_half_each(self):
+        """By what they count. How much sooner it is done depends on the processors that are there for them, and is said."""
+        self.start_controller(ONE_LANE)
+        rounds = [(self.add_on(1), self.add_on(2)) for _ in range(3)]
+        for one, two in rounds:
+            self.assertEqual((one[2], len(two[2])), ([], 2))
+            self.assertEqual(two[2][0], two[2][1])
+            self.assertGreater(two[2][0], 0)
+        ratio = statistics.median(one[0] / two[0] for one, two in rounds)
+        for one, two in rounds:
+            print(f"one thread: {one[0]:.2f} s, {one[1][0]:.2f} s of a processor; two: {two[0]:.2f} s, {two[1][0]:.2f} and {two[1][1]:.2f} s, {two[2][0]} units each")
+        print(f"one over two threads, by the clock on {len(os.sched_getaffinity(0))} processors: {ratio:.2f}")
 
 
 class Roce(Fabric):
