@@ -465,6 +465,11 @@ class Threads(Fabric):
         self.assertEqual([number for number, _, _ in said], ["0", "1"])
         return [(int(units), int(trees)) for _, units, trees in said]
 
+    def slow_down(self, what):
+        """Once, at the switch."""
+        subprocess.run([SIMVERBS, "fault", self.fabric, f"{what} host={self.hosts} count=1"], check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
+        self.addCleanup(subprocess.run, [SIMVERBS, "fault", self.fabric, "--clear"], check=False, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
+
     def test_a_group_on_each_thread_and_one_is_killed_while_the_other_sleeps_and_goes_on(self):
         self.start_controller(ONE_LANE, lease_ms=SOON_MS)
         self.serve("s", threads=2)
@@ -492,8 +497,7 @@ class Threads(Fabric):
         self.serve("s", threads=2)
         first = self.members("ab", "--ops", "6", "--bytes", "100000", group="first", holds={0: 3, 1: 3})
         self.read_all_until(first, "done 2\n")
-        subprocess.run([SIMVERBS, "fault", self.fabric, f"wait=6s verb=create_qp host={self.hosts} count=1"], check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
-        self.addCleanup(subprocess.run, [SIMVERBS, "fault", self.fabric, "--clear"], check=False, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
+        self.slow_down("wait=6s verb=create_qp")
         second = self.members("ab", "--ops", "2", "--bytes", "1000", group="second")
         self.assertTrue(wait_for(lambda: "fired 1" in self.faults()))
         self.go(*first)
@@ -501,6 +505,20 @@ class Threads(Fabric):
         self.assertEqual(select.select([member.stdout for member in second], [], [], 0)[0], [])  # it still is
         self.assertEqual([(one["status"], one["done"]) for one in self.results(second)], [(0, 2)] * 2)
         self.expect_free()
+
+    def test_a_thread_that_its_device_keeps_is_named_at_the_end_and_not_waited_for(self):
+        self.start_controller(ONE_LANE)
+        self.serve("s", threads=2)
+        self.slow_down("wait=60s verb=create_qp")
+        members = self.members("ab", "--ops", "1")
+        self.assertTrue(wait_for(lambda: "fired 1" in self.faults()))
+        for _ in range(2):
+            self.switches["s"].send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        self.assertEqual(self.switches["s"].wait(TIMEOUT_S), 1)
+        self.assertEqual(self.errors("s"), "nccl-ha-switchd: thread 1 does not end: its device keeps it\n")
+        for member in members:
+            member.kill()
 
     def test_the_lanes_of_a_group_are_added_by_both_threads_of_each_switch(self):
         """In two levels, so that a thread of one switch is above one of another one; and at one switch a node is above another one."""

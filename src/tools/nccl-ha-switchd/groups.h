@@ -41,7 +41,7 @@ struct ns_tree;
 /* Who has dialled, from its first byte on. */
 struct ns_child {
 	struct ns_line line; /* first: lines are children */
-	struct ha_list link; /* the server's */
+	struct ha_list link; /* of the thread that has it */
 	struct ha_seat seat; /* until it has joined */
 	bool is_seated;
 	uint64_t since_ns;

@@ -247,6 +247,8 @@ static bool join(struct ns_worker *worker, uint64_t until_ns)
 		;
 	has_ended = worker->has_ended;
 	pthread_mutex_unlock(&worker->lock);
+	if (!has_ended)
+		(void)pthread_detach(worker->thread); /* the end of the process is its end */
 	return has_ended && pthread_join(worker->thread, NULL) == 0;
 }
 
