@@ -60,6 +60,7 @@ static ha_result_t join(struct inccl_comm *comm)
 	    .rank = group->rank,
 	    .ranks = group->ranks,
 	    .why = group->why,
+	    .reads_events = true,
 	};
 
 	snprintf(name, sizeof(name), "%s.%u", group->name, group->opened++);

@@ -146,9 +146,10 @@ static struct ha_member *new_member(unsigned int i, unsigned int lanes, uint64_t
 					      .lanes = lanes,
 					      .unit_bytes = UNIT_BYTES,
 					      .group = group};
+	const struct ha_member_ports ports = {{port_of(i)}, 1};
 	struct ha_member *member;
 
-	check(ha_member_open(&shape, port_of(i), &member) == HA_OK, "no member");
+	check(ha_member_open(&shape, &ports, &member) == HA_OK, "no member");
 	return member;
 }
 
@@ -245,7 +246,7 @@ static void mesh(void)
 						    WINDOW,	 UNIT_BYTES,	    1000000000};
 
 		check(ha_member_fence(hosts[i].member, 1), "no fence");
-		ha_mesh_init(&hosts[i].mesh, &shape, port_of(i), hosts[i].member, say, NULL);
+		ha_mesh_init(&hosts[i].mesh, &shape, hosts[i].member, say, NULL);
 	}
 	for (unsigned int i = 0; i < n_hosts; i++) {
 		const struct ha_resume nothing = {.epoch = 1};
@@ -265,8 +266,8 @@ static void ask(void)
 						  .count = bytes,
 						  .send = hosts[i].send,
 						  .recv = hosts[i].recv,
-						  .send_lkey = hosts[i].send_mr->lkey,
-						  .recv_lkey = hosts[i].recv_mr->lkey};
+						  .send_lkey = {hosts[i].send_mr->lkey},
+						  .recv_lkey = {hosts[i].recv_mr->lkey}};
 
 		check(ha_member_all_reduce(hosts[i].member, &ask, &hosts[i].number),
 		      "too many operations");
@@ -349,9 +350,9 @@ static void ask_of_other(unsigned int i)
 	    .type = HA_REDUCE_UINT8, .op = HA_REDUCE_SUM, .count = bytes, .send = host->send};
 
 	host->scratch_mr = registered(host, &host->scratch, bytes);
-	ask.send_lkey = host->send_mr->lkey;
+	ask.send_lkey[0] = host->send_mr->lkey;
 	ask.recv = host->scratch;
-	ask.recv_lkey = host->scratch_mr->lkey;
+	ask.recv_lkey[0] = host->scratch_mr->lkey;
 	check(ha_member_all_reduce(host->other, &ask, &host->other_number), "too many operations");
 }
 

@@ -145,6 +145,8 @@ static unsigned int switch_of_way(uint32_t way)
 {
 	const unsigned int i = way && plan.has_levels ? way + 2 : way;
 
+	if (plan.has_one_switch)
+		return 0;
 	assert_true(i < g.shape.switches);
 	return i;
 }
@@ -217,7 +219,11 @@ void open_run(const struct group_shape *shape, uint64_t seed)
 	memset(tree_epoch, 0, sizeof(tree_epoch));
 	group_open(&g, shape);
 	g.has_one_lane_later = plan.has_one_lane_later;
-	plan.losses = add_rule(LOSSES);
+	plan.losses = plan.has_no_losses ? 0 : add_rule(LOSSES);
+	for (unsigned int h = 0; h < shape->hosts; h++)
+		if (plan.starts_without[h])
+			sv_stepped_link(h, 0, false);
+	group_act(&g); /* their hosts hear of it */
 	if (plan.has_levels)
 		group_two_levels(&g);
 	else
@@ -232,8 +238,8 @@ void open_run(const struct group_shape *shape, uint64_t seed)
 
 		ha_follower_init(&follower[h], g.host[h].member, (uint16_t)h, GROUP_ID, LATE_NS,
 				 &calls);
-		ha_mesh_init(&g.mesh[h], &mesh, group_port(&g, h), g.host[h].member, say_link,
-			     NULL);
+		follower[h].to_port = ha_failback_after(plan.failback_ns);
+		ha_mesh_init(&g.mesh[h], &mesh, g.host[h].member, say_link, NULL);
 	}
 }
 
@@ -408,7 +414,7 @@ void run_until(bool (*condition)(void))
 void run(void)
 {
 	run_until(is_ended);
-	seen.lost_packets += fired(plan.losses);
+	seen.lost_packets += plan.has_no_losses ? 0 : fired(plan.losses);
 }
 
 void run_well(void)

@@ -23,12 +23,16 @@ extern struct ha_follower follower[GROUP_HOSTS];
 struct epochs_plan {
 	uint64_t kill_at[2]; /* the switch that is in use dies before this event; 0: not */
 	unsigned int kills;
-	bool is_quiet;	 /* frames all come */
-	bool has_levels; /* the first tree */
+	bool is_quiet;	    /* frames all come */
+	bool has_no_losses; /* packets all come */
+	bool has_levels;    /* the first tree */
 	bool has_one_lane_later;
-	uint32_t hosts_add_from; /* this way on; 0: never */
-	int losses;		 /* a rule */
-	int kill_rule;		 /* kills switch 0; 0: none */
+	bool has_one_switch;		  /* all ways go over it; else each over one of its own */
+	bool starts_without[GROUP_HOSTS]; /* their first port is down as the group begins */
+	uint64_t failback_ns;		  /* to a better port; 0: never */
+	uint32_t hosts_add_from;	  /* this way on; 0: never */
+	int losses;			  /* a rule */
+	int kill_rule;			  /* kills switch 0; 0: none */
 };
 extern struct epochs_plan plan;
 

@@ -4,9 +4,9 @@
 #include "../reduce/oracle.h"
 #include "../reduce/samples.h"
 #include "../seeded_random.h"
-#include "memory/pd.h"
-
+#include "device/events.h"
 #include "memory/mr.h"
+#include "memory/pd.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,12 @@ struct ha_port *group_port(struct group *group, unsigned int host)
 	return &group->set[host]->ports[0];
 }
 
+/* On each of a host's ports. */
+static unsigned int rails(const struct group *group)
+{
+	return group->shape.fabric.rails ? group->shape.fabric.rails : 1;
+}
+
 static void open_host(struct group *group, unsigned int i)
 {
 	const struct group_shape *shape = &group->shape;
@@ -37,10 +43,16 @@ static void open_host(struct group *group, unsigned int i)
 	    .unit_bytes = shape->unit_bytes,
 	    .group = GROUP_ID,
 	};
+	struct ha_member_ports ports = {.n = rails(group)};
 	struct group_host *host = &group->host[i];
 
-	assert_int_equal(ha_nic_pd_get(group_port(group, i)->nic, &host->on), HA_OK);
-	assert_int_equal(ha_member_open(&member, group_port(group, i), &host->member), HA_OK);
+	for (unsigned int p = 0; p < ports.n; p++) {
+		ports.port[p] = &group->set[i]->ports[p];
+		assert_int_equal(ha_nic_pd_get(ports.port[p]->nic, &host->on[p]), HA_OK);
+		if (p > 0)
+			host->other_mr[p] = ibv_reg_mr(host->on[p]->pd, host, sizeof(*host), 0);
+	}
+	assert_int_equal(ha_member_open(&member, &ports, &host->member), HA_OK);
 }
 
 void group_open(struct group *group, const struct group_shape *shape)
@@ -196,13 +208,14 @@ static void free_buffer(uint8_t *buffer)
 	free(buffer - MARGIN);
 }
 
-static struct ibv_mr *register_on(struct group_host *host, uint8_t *buffer, size_t bytes)
+static void register_on(const struct group *group, const struct group_host *host, uint8_t *buffer,
+			size_t bytes, struct ibv_mr *mr[HA_MEMBER_PORTS])
 {
-	struct ibv_mr *mr =
-	    ibv_reg_mr(host->on->pd, buffer - MARGIN, bytes + 2 * MARGIN, IBV_ACCESS_LOCAL_WRITE);
-
-	assert_non_null(mr);
-	return mr;
+	for (unsigned int p = 0; p < rails(group); p++) {
+		mr[p] = ibv_reg_mr(host->on[p]->pd, buffer - MARGIN, bytes + 2 * MARGIN,
+				   IBV_ACCESS_LOCAL_WRITE);
+		assert_non_null(mr[p]);
+	}
 }
 
 struct group_op *group_add(struct group *group, unsigned int type, unsigned int operation,
@@ -228,9 +241,11 @@ struct group_op *group_add(struct group *group, unsigned int type, unsigned int 
 		op->send[h] = new_buffer(bytes);
 		memcpy(op->send[h], op->pristine[h], bytes);
 		op->recv[h] = in_place ? op->send[h] : new_buffer(bytes);
-		host->send_mr[n] = register_on(host, op->send[h], bytes);
-		host->recv_mr[n] =
-		    in_place ? host->send_mr[n] : register_on(host, op->recv[h], bytes);
+		register_on(group, host, op->send[h], bytes, host->send_mr[n]);
+		if (in_place)
+			memcpy(host->recv_mr[n], host->send_mr[n], sizeof(host->recv_mr[n]));
+		else
+			register_on(group, host, op->recv[h], bytes, host->recv_mr[n]);
 	}
 	return op;
 }
@@ -262,12 +277,14 @@ static void ask(struct group *group, unsigned int h)
 	    .count = op->count,
 	    .send = op->send[h],
 	    .recv = op->recv[h],
-	    .send_lkey = host->send_mr[host->asked]->lkey,
-	    .recv_lkey = host->recv_mr[host->asked]->lkey,
 	    .is_direct = group->is_direct,
 	    .is_empty = op->is_empty[h],
 	};
 
+	for (unsigned int p = 0; p < rails(group); p++) {
+		all_reduce.send_lkey[p] = host->send_mr[host->asked][p]->lkey;
+		all_reduce.recv_lkey[p] = host->recv_mr[host->asked][p]->lkey;
+	}
 	if (group->twist.does && group->twist.host == h && group->twist.op == host->asked)
 		group->twist.does(&all_reduce);
 	if (ha_member_all_reduce(host->member, &all_reduce, &host->number[host->asked]))
@@ -390,10 +407,25 @@ bool group_is_done(const struct group *group)
 	return true;
 }
 
+/* As the plugin's progress thread does. */
+static void read_events(struct group *group)
+{
+	for (unsigned int h = 0; h < group->shape.hosts; h++)
+		for (unsigned int p = 0; p < rails(group); p++) {
+			struct ha_port *port = &group->set[h]->ports[p];
+
+			(void)ha_nic_read_events(group->set[h], port->nic);
+			if (atomic_exchange(&port->refresh_due, false))
+				assert_int_equal(ha_port_refresh(port), HA_OK);
+		}
+}
+
 void group_act(struct group *group)
 {
 	bool moved;
 
+	if (rails(group) > 1)
+		read_events(group);
 	do {
 		moved = false;
 		if (group->turns)
@@ -436,11 +468,13 @@ static void free_op(struct group *group, unsigned int n)
 			assert_poison(op->send[h] - MARGIN, op->cut.bytes + 2 * MARGIN);
 			assert_poison(op->recv[h] - MARGIN, op->cut.bytes + 2 * MARGIN);
 		}
-		assert_int_equal(ibv_dereg_mr(host->send_mr[n]), 0);
-		if (!op->in_place) {
-			assert_int_equal(ibv_dereg_mr(host->recv_mr[n]), 0);
-			free_buffer(op->recv[h]);
+		for (unsigned int p = 0; p < rails(group); p++) {
+			assert_int_equal(ibv_dereg_mr(host->send_mr[n][p]), 0);
+			if (!op->in_place)
+				assert_int_equal(ibv_dereg_mr(host->recv_mr[n][p]), 0);
 		}
+		if (!op->in_place)
+			free_buffer(op->recv[h]);
 		free_buffer(op->send[h]);
 		free_buffer(op->pristine[h]);
 	}
@@ -461,7 +495,11 @@ void group_close(struct group *group)
 	for (unsigned int n = 0; n < group->ops; n++)
 		free_op(group, n);
 	for (unsigned int h = 0; h < group->shape.hosts; h++)
-		ha_nic_pd_put(group->host[h].on);
+		for (unsigned int p = 0; p < rails(group); p++) {
+			if (p > 0)
+				assert_int_equal(ibv_dereg_mr(group->host[h].other_mr[p]), 0);
+			ha_nic_pd_put(group->host[h].on[p]);
+		}
 	for (unsigned int i = 0; i < group->shape.hosts + group->shape.switches; i++) {
 		ha_memory_close(group->set[i]);
 		ha_device_set_close(group->set[i]);

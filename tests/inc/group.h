@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A group on a stepped fabric in one process and one thread: hosts with a member each, and
- * switches, which are hosts with a port for each peer. Data, words and what becomes of them when a
+ * switches, which are hosts with a port for each peer. A member has a port for each of the fabric's
+ * rails, of which switches use the first one. Data, words and what becomes of them when a
  * switch dies are real; when they arrive is the fabric's virtual time.
  *
  * An operation's elements are compared at each host as soon as it is done there, and then its
@@ -50,10 +51,11 @@ struct group_op {
 
 struct group_host {
 	struct ha_member *member;
-	struct ha_incarnation *on;
+	struct ha_incarnation *on[HA_MEMBER_PORTS];
 	unsigned int asked, done; /* operations, in their order */
 	uint64_t number[GROUP_OPS];
-	struct ibv_mr *send_mr[GROUP_OPS], *recv_mr[GROUP_OPS];
+	struct ibv_mr *other_mr[HA_MEMBER_PORTS]; /* so that keys differ by port */
+	struct ibv_mr *send_mr[GROUP_OPS][HA_MEMBER_PORTS], *recv_mr[GROUP_OPS][HA_MEMBER_PORTS];
 };
 
 struct group {
@@ -88,7 +90,7 @@ void group_open(struct group *group, const struct group_shape *shape);
 /* Everything back; nothing touched what had been handed back, and no verbs object is left. */
 void group_close(struct group *group);
 
-struct ha_port *group_port(struct group *group, unsigned int host);
+struct ha_port *group_port(struct group *group, unsigned int host); /* the first one */
 static inline unsigned int group_switch(const struct group *group, unsigned int i)
 {
 	return group->shape.hosts + i;

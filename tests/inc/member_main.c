@@ -7,12 +7,14 @@
  * "done N" is said behind each operation, and with --hold=N it waits for a line before operation N:
  * so whoever looks on can end a switch in the middle; with --every=N before each Nth. When the
  * group leaves its plan's lanes it says "away", and when it is back "home", after "uses N": bytes
- * that are allocated. With --differ=N operation N is another one here. With --until-told there is
- * no end until a line says how many operations there are.
+ * that are allocated. When its edges are on another of its ports than before it says "port N". With
+ * --differ=N operation N is another one here. With --until-told there is no end until a line says
+ * how many operations there are.
  */
 #include "../seeded_random.h"
 
 #include "base/clock.h"
+#include "device/events.h"
 #include "inc/host/host.h"
 #include "memory/mr.h"
 #include "memory/pd.h"
@@ -63,13 +65,14 @@ static const struct kind {
 
 struct slot {
 	uint8_t *send, *recv; /* of as many bytes, with a margin on both sides */
-	struct ibv_mr *send_mr, *recv_mr;
+	struct ibv_mr *send_mr[HA_MEMBER_PORTS], *recv_mr[HA_MEMBER_PORTS];
 	uint64_t number; /* 0: free */
 	unsigned op;
 };
 
 static struct slot slots[SLOTS];
 static struct ha_host *host;
+static struct ha_incarnation *on[HA_MEMBER_PORTS];
 static unsigned asked, done;
 
 static const struct kind *kind_of(unsigned op)
@@ -144,7 +147,12 @@ static bool is_right(const struct slot *slot)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static bool make_slots(struct ha_incarnation *on)
+static struct ibv_mr *register_on(unsigned p, uint8_t *buffer)
+{
+	return ibv_reg_mr(on[p]->pd, buffer, a.bytes + 2 * MARGIN, IBV_ACCESS_LOCAL_WRITE);
+}
+
+static bool make_slots(void)
 {
 	const size_t all = a.bytes + 2 * MARGIN;
 
@@ -155,14 +163,13 @@ static bool make_slots(struct ha_incarnation *on)
 			return false;
 		memset(send, POISON, all);
 		memset(recv, POISON, all);
-		slots[i] = (struct slot){
-		    .send = send + MARGIN,
-		    .recv = recv + MARGIN,
-		    .send_mr = ibv_reg_mr(on->pd, send, all, IBV_ACCESS_LOCAL_WRITE),
-		    .recv_mr = ibv_reg_mr(on->pd, recv, all, IBV_ACCESS_LOCAL_WRITE),
-		};
-		if (!slots[i].send_mr || !slots[i].recv_mr)
-			return false;
+		slots[i] = (struct slot){.send = send + MARGIN, .recv = recv + MARGIN};
+		for (unsigned p = 0; p < a.wish.ports.n; p++) {
+			slots[i].send_mr[p] = register_on(p, send);
+			slots[i].recv_mr[p] = register_on(p, recv);
+			if (!slots[i].send_mr[p] || !slots[i].recv_mr[p])
+				return false;
+		}
 	}
 	return true;
 }
@@ -187,8 +194,10 @@ static bool free_slots(void)
 			continue;
 		if (!slot->number)
 			good &= is_poison(slot->send - MARGIN) && is_poison(slot->recv - MARGIN);
-		(void)ibv_dereg_mr(slot->send_mr);
-		(void)ibv_dereg_mr(slot->recv_mr);
+		for (unsigned p = 0; p < a.wish.ports.n; p++) {
+			(void)ibv_dereg_mr(slot->send_mr[p]);
+			(void)ibv_dereg_mr(slot->recv_mr[p]);
+		}
 		free(slot->send - MARGIN);
 		free(slot->recv - MARGIN);
 	}
@@ -202,16 +211,18 @@ static bool free_slots(void)
 static void ask(struct slot *slot)
 {
 	const bool in_place = is_in_place(asked);
-	const struct ha_all_reduce reduce = {
+	struct ha_all_reduce reduce = {
 	    .type = kind_of(asked)->type,
 	    .op = asked && asked == a.differ ? HA_REDUCE_MAX : HA_REDUCE_SUM,
 	    .count = count_of(asked),
 	    .send = slot->send,
 	    .recv = in_place ? slot->send : slot->recv,
-	    .send_lkey = slot->send_mr->lkey,
-	    .recv_lkey = in_place ? slot->send_mr->lkey : slot->recv_mr->lkey,
 	};
 
+	for (unsigned p = 0; p < a.wish.ports.n; p++) {
+		reduce.send_lkey[p] = slot->send_mr[p]->lkey;
+		reduce.recv_lkey[p] = (in_place ? slot->send_mr : slot->recv_mr)[p]->lkey;
+	}
 	slot->op = asked;
 	contribute(slot);
 	if (ha_host_all_reduce(host, &reduce, &slot->number))
@@ -308,7 +319,30 @@ static void rest(bool moved)
 		nanosleep(&pause, NULL);
 }
 
-static int run(void)
+/* As the plugin's progress thread does. */
+static void read_events(struct ha_device_set *set)
+{
+	for (unsigned p = 0; p < a.wish.ports.n; p++) {
+		struct ha_port *port = a.wish.ports.port[p];
+
+		(void)ha_nic_read_events(set, port->nic);
+		if (atomic_exchange(&port->refresh_due, false) && ha_port_refresh(port) != HA_OK)
+			fprintf(stderr, "%s cannot be asked for its state\n", port->nic->name);
+	}
+}
+
+static void tell_where_its_edges_are(void)
+{
+	static unsigned was;
+
+	if (ha_host_at(host) == was)
+		return;
+	was = ha_host_at(host);
+	printf("port %u\n", was);
+	(void)fflush(stdout);
+}
+
+static int run(struct ha_device_set *set)
 {
 	const uint64_t until_ns = ha_real_ns() + a.limit_s * HA_NS_PER_S;
 	enum ha_host_state state;
@@ -316,6 +350,8 @@ static int run(void)
 	while ((state = ha_host_state(host)) != HA_HOST_LEFT && state != HA_HOST_OVER) {
 		bool moved = ha_host_progress(host);
 
+		read_events(set);
+		tell_where_its_edges_are();
 		if (!act(&moved))
 			return WRONG_BYTES;
 		if (done == a.ops)
@@ -349,23 +385,24 @@ static void tell(int status, const char *why)
 
 static int work(struct ha_device_set *set)
 {
-	struct ha_incarnation *on;
 	char why[HA_HOST_WHY] = "";
 	uint64_t begun_ns;
 	ha_result_t result;
 	int status = FAILED;
 
-	a.wish.port = &set->ports[0];
-	if (ha_nic_pd_get(a.wish.port->nic, &on) != HA_OK)
-		return FAILED;
-	if (!make_slots(on)) {
+	for (int p = 0; p < set->nports_all && p < HA_MEMBER_PORTS; p++) {
+		a.wish.ports.port[a.wish.ports.n++] = &set->ports[p];
+		if (ha_nic_pd_get(set->ports[p].nic, &on[p]) != HA_OK)
+			return FAILED;
+	}
+	if (!make_slots()) {
 		snprintf(why, sizeof(why), "no memory");
 	} else {
 		begun_ns = ha_real_ns();
 		result = ha_host_open(&a.wish, &host, why, sizeof(why));
 		connect_ns = ha_real_ns() - begun_ns;
 		if (result == HA_OK) {
-			status = run();
+			status = run(set);
 			ha_host_why(host, why);
 		}
 	}
@@ -374,7 +411,8 @@ static int work(struct ha_device_set *set)
 		status = FAILED;
 	if (!free_slots())
 		status = WRONG_BYTES;
-	ha_nic_pd_put(on);
+	for (unsigned p = 0; p < a.wish.ports.n; p++)
+		ha_nic_pd_put(on[p]);
 	return status;
 }
 

@@ -51,7 +51,7 @@ class Ranks(test_switchd.Fabric):
     def handles_of(self, ranks):
         handles = []
         for rank in ranks:
-            self.read_until(rank, "devices 1\n")
+            self.read_until(rank, f"devices {self.rails}\n")
             handles.append(rank.stdout.readline().split()[1])
         return handles
 
@@ -396,6 +396,39 @@ class Deaths(Ranks):
         for name in ("rank0", "rank2"):
             self.assertIn("its all-reduces have ended: a member's process has ended (member 1,", self.errors(name))
         self.assertLess(time.monotonic() - begun, 2 * SLACK)
+
+
+class SecondPort(Ranks):
+    """Hosts have two ports, of which NCCL has the first one."""
+
+    rails = 2
+
+    def test_a_port_that_goes_down_in_the_middle_costs_no_element(self):
+        """While two wait for the last one."""
+        self.start_controller(STAR)
+        self.serve("s")
+        middle = max(OPS // 3, 1)
+        log, others = self.event_log("abc")
+        ranks = self.job("abc", "--ops", str(OPS), "--bytes", "300000", holds={2: middle}, others=others, **log)
+        self.read_all_until(ranks, f"done {middle - 1}\n")
+        self.addCleanup(self.link, 1, 0, "up")
+        self.link(1, 0, "down")
+        self.assertTrue(test_switchd.wait_for(lambda: "goes on by another way" in self.errors("rank1")), self.errors("rank1"))
+        self.go(ranks[2])
+        results = self.expect_all_right(ranks, OPS)
+        self.assertIn(", if its port goes down by sim1", results[1]["said"])
+        self.assertRegex(results[1]["said"], "WARN NET/HA : INC group nccl-[0-9a-f]+, rank 1: goes on by another way, for the 1. time, as port sim0:1 is left for sim1:1")
+        for one in (results[0], results[2]):
+            self.assertRegex(one["said"], "goes on by another way, for the 1. time, as (other ranks lost theirs|a switch is gone)")
+        self.expect_free()
+        epochs = [event for event in self.events_of(ranks)[1] if event["kind"] == "inc-epoch"]
+        self.assertEqual(epochs[0]["detail"], "port sim0:1 is left for sim1:1")
+
+    def test_without_backup_there_is_no_other_port(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        for one in self.expect_all_right(self.job("abc", "--ops", "2", "--bytes", "1000", HA_NCCL_ENABLE_BACKUP="0"), 2):
+            self.assertIn(", no other port", one["said"])
 
 
 class Refusals(Ranks):

@@ -193,8 +193,7 @@ static void begin_to_link(void)
 		    (uint16_t)h, 2, GROUP_ID, shape.window, shape.unit_bytes, 1000000000};
 
 		assert_true(ha_member_fence(g.host[h].member, 1));
-		ha_mesh_init(&g.mesh[h], &mesh, group_port(&g, h), g.host[h].member, tell_other,
-			     NULL);
+		ha_mesh_init(&g.mesh[h], &mesh, g.host[h].member, tell_other, NULL);
 		ha_mesh_join(&g.mesh[h], 1, 0);
 	}
 	assert_true(told[0] == 1 && told[1] == 1);

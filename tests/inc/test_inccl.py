@@ -159,6 +159,25 @@ class Sums(Programs):
         return subprocess.run([test_switchd.TOOL, "metrics"], stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S).stdout
 
 
+class SecondPort(Programs):
+    """Nobody reads the events of NICs for such a program but the library."""
+
+    rails = 2
+
+    def test_a_port_that_goes_down_in_the_middle_costs_no_element(self):
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = self.job("abc", "--ops", str(ALL), "--bytes", "300000", others={2: {"hold": 13}})
+        self.read_all_until(ranks, "done 12\n")
+        self.addCleanup(self.link, 1, 0, "up")
+        self.link(1, 0, "down")
+        self.assertTrue(test_switchd.wait_for(lambda: "goes on by another way" in self.errors("rank1")), self.errors("rank1"))
+        self.go(ranks[2])
+        results = self.expect_all_right(ranks, ALL)
+        self.assertRegex(results[1]["said"], "for the 1. time, as port sim0:1 is left for sim1:1")
+        self.expect_free()
+
+
 class Errors(Programs):
     def test_options_that_cannot_be(self):
         self.start_controller(STAR)

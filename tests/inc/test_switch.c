@@ -138,8 +138,8 @@ static void a_host_that_disagrees_is_named(void **state)
 		    .count = 100,
 		    .send = g.op[0].send[h],
 		    .recv = g.op[0].recv[h],
-		    .send_lkey = g.host[h].send_mr[0]->lkey,
-		    .recv_lkey = g.host[h].recv_mr[0]->lkey,
+		    .send_lkey = {g.host[h].send_mr[0][0]->lkey},
+		    .recv_lkey = {g.host[h].recv_mr[0][0]->lkey},
 		};
 
 		assert_true(ha_member_all_reduce(g.host[h].member, &ask, &number));

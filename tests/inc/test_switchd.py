@@ -79,11 +79,12 @@ class Fabric(Folder):
     """Hosts come first, then switches, in the topology's order."""
 
     hosts = 4
+    rails = 1
 
     @classmethod
     def setUpClass(cls):
         cls.fabric = f"inc-switchd-{os.getpid()}"
-        subprocess.run([SIMVERBS, "up", cls.fabric, "--hosts", str(cls.hosts), "--aggregators", "3", "--rails", "1"], check=True, timeout=TIMEOUT_S)
+        subprocess.run([SIMVERBS, "up", cls.fabric, "--hosts", str(cls.hosts), "--aggregators", "3", "--rails", str(cls.rails)], check=True, timeout=TIMEOUT_S)
         cls.addClassCleanup(subprocess.run, [SIMVERBS, "down", cls.fabric], check=False, timeout=TIMEOUT_S)
 
     def setUp(self):
@@ -116,6 +117,9 @@ class Fabric(Folder):
         with open(os.path.join(self.top, name + ".err"), encoding="utf-8") as file:
             return file.read()
 
+    def link(self, host, rail, state):
+        subprocess.run([SIMVERBS, "link", self.fabric, str(host), str(rail), state], check=True, timeout=TIMEOUT_S)
+
     # ---- who is there
 
     def start_controller(self, topology, at="127.0.0.1:0", lease_ms=2000 * SLACK):
@@ -128,7 +132,7 @@ class Fabric(Folder):
 
     def serve(self, *names, threads=THREADS):
         for host, name in enumerate(names, self.hosts):
-            self.switches[name] = self.switch(name, host, "--threads", str(threads))
+            self.switches[name] = self.switch(name, host, "--threads", str(threads), *(["--device", "sim0:1"] if self.rails > 1 else []))
         for name in names:
             self.assertRegex(self.switches[name].stdout.readline(), f"^nccl-ha-switchd: {name} adds at .*, and listens at 127.0.0.1:", self.errors(name))
 
@@ -380,8 +384,8 @@ class Sums(Fabric):
         self.serve("s")
         members = self.members("abc", "--ops", "8", "--bytes", "100000", "--outage-ms", "3000", "--late-ms", "300", holds=ALL_AT_4)
         self.read_all_until(members, "done 3\n")
-        subprocess.run([SIMVERBS, "link", self.fabric, "1", "0", "down"], check=True, timeout=TIMEOUT_S)
-        self.addCleanup(subprocess.run, [SIMVERBS, "link", self.fabric, "1", "0", "up"], check=True, timeout=TIMEOUT_S)
+        self.link(1, 0, "down")
+        self.addCleanup(self.link, 1, 0, "up")
         begun = time.monotonic()
         self.go(*members)
         self.expect_one_error(members, "^nothing has got through for the time limit, one way or the other")
@@ -739,6 +743,75 @@ class Roce(Fabric):
         results = self.results(members)
         self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, ops, True)] * 2, (results, self.errors("member0")))
         self.expect_free()
+
+
+class SecondPort(Fabric):
+    """Hosts have two ports, and a controller and a switch that know of the first one alone."""
+
+    rails = 2
+
+    def begin_with(self, *words):
+        """Three members, all of which wait before their operation 4."""
+        self.start_controller(STAR)
+        self.serve("s")
+        self.before = self.held(self.switches["s"])
+        members = self.members("abc", *words, "--bytes", "100000", holds=ALL_AT_4)
+        self.read_all_until(members, "done 3\n")
+        return members
+
+    def expect_on_the_switch(self, members, ops, epochs):
+        """To their end, and nothing of them is left at the switch."""
+        results = self.results(members)
+        self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, ops, False)] * 3, results)
+        self.assertEqual({one["epochs"] for one in results}, {epochs})
+        self.expect_free()
+        self.assertTrue(wait_for(lambda: self.held(self.switches["s"]) == self.before), (self.before, self.held(self.switches["s"])))
+
+    def test_a_host_whose_port_goes_down_goes_on_over_the_other_one_and_comes_back(self):
+        """Also member 0; each time by another tree of the same switch, and then by its plan's."""
+        for victim in range(2):
+            members = self.begin_with("--ops", str(OPS), "--failback-ms", "200")
+            self.addCleanup(self.link, victim, 0, "up")
+            self.link(victim, 0, "down")
+            self.read_until(members[victim], "port 1\n")
+            self.read_all_until(members, "home\n")
+            self.link(victim, 0, "up")
+            self.read_until(members[victim], "port 0\n")
+            self.read_all_until(members, "home\n")
+            self.go(*members)
+            self.expect_on_the_switch(members, OPS, 4)
+            self.stop()
+
+    def test_a_port_that_goes_down_and_a_nic_that_dies_in_the_middle_cost_no_element(self):
+        """While two of three wait for the third, and the switch has what they contribute."""
+        for number, words in enumerate((("link", self.fabric, "1", "0", "down"), ("device", self.fabric, "1", "0", "kill"))):
+            self.start_controller(STAR)
+            self.serve("s")
+            self.before = self.held(self.switches["s"])
+            members = self.members("abc", "--ops", str(OPS), "--bytes", "1000000", holds={2: 4})
+            self.read_all_until(members, "done 3\n")
+            subprocess.run([SIMVERBS, *words], check=True, timeout=TIMEOUT_S)
+            self.read_until(members[1], "port 1\n")
+            self.go(members[2])
+            self.expect_on_the_switch(members, OPS, 1)
+            self.stop()
+            subprocess.run([SIMVERBS, *words[:4], ("up", "revive")[number]], check=True, timeout=TIMEOUT_S)
+
+    def test_a_host_whose_first_port_is_down_begins_on_the_other_one(self):
+        self.link(2, 0, "down")
+        self.addCleanup(self.link, 2, 0, "up")
+        self.expect_on_the_switch(self.begin_with("--ops", "4"), 4, 0)
+
+    def test_without_a_switch_they_add_for_each_other_over_the_other_port(self):
+        members = self.begin_with("--ops", str(OPS))
+        self.switches["s"].kill()
+        self.read_all_until(members, "away\n")
+        self.link(1, 0, "down")
+        self.addCleanup(self.link, 1, 0, "up")
+        self.read_until(members[1], "port 1\n")
+        self.go(*members)
+        results = self.results(members)
+        self.assertEqual([(one["status"], one["done"], one["alone"]) for one in results], [(0, OPS, True)] * 3, results)
 
 
 class Strangers(Fabric):

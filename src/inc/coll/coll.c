@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/outage.h"
 #include "base/thread.h"
+#include "device/events.h"
+#include "device/rank.h"
 #include "inc/coll/names.h"
 #include "inc/cut.h"
 #include "inc/net/resolve.h"
@@ -20,6 +22,7 @@
 #define NAP_MIN_NS (20 * HA_NS_PER_US)
 #define NAP_MAX_NS HA_NS_PER_MS
 #define PUBLISH_NS (100 * HA_NS_PER_MS) /* between two times that counts are published */
+#define EVENTS_NS  (5 * HA_NS_PER_MS)	/* between two times that events are read */
 #define POLLED_NS  (5 * HA_NS_PER_MS)	/* for so long NCCL counts as being there */
 #define LEAVE_NS   (5 * HA_NS_PER_S)	/* for the others to leave, too */
 #define LET_GO_NS  (2 * HA_NS_PER_S)	/* for a device that refuses to destroy */
@@ -36,12 +39,13 @@ struct ha_coll {
 	struct ha_stats *stats;
 	struct ha_eventlog *events;
 	struct ha_device_set *set;
-	struct ha_port *port;
+	struct ha_member_ports ports;
 	struct ha_job_key *site;
 	union ha_sockaddr controller;
 	char group[HA_COLL_GROUP_NAME], name[HA_COLL_PORT_NAME];
 	unsigned int rank, ranks;
 	uint64_t outage_ns;
+	bool reads_events;
 	pthread_t thread;
 
 	atomic_bool is_ending;
@@ -88,9 +92,11 @@ static void tell_how_it_begins(const struct ha_coll *coll)
 	const struct ha_part *part = ha_host_part(coll->host);
 
 	HA_INFO(HA_SUBSYS_INIT | HA_SUBSYS_NET,
-		"INC group %s: rank %u of %u at %s, %u lanes, %u spare trees, units of %u bytes",
+		"INC group %s: rank %u of %u at %s, %u lanes, %u spare trees, units of %u bytes, "
+		"%s%s",
 		coll->group, coll->rank, coll->ranks, coll->name, part->lanes, part->spares,
-		part->unit_bytes);
+		part->unit_bytes, coll->ports.n > 1 ? "if its port goes down by " : "no other port",
+		coll->ports.n > 1 ? coll->ports.port[1]->nic->name : "");
 	log_event(coll, HA_EVENT_INC_CONNECT, NULL);
 }
 
@@ -202,12 +208,33 @@ static uint64_t nap(uint64_t moved_ns, uint64_t now_ns)
 	return nap_ns > NAP_MIN_NS ? nap_ns : NAP_MIN_NS;
 }
 
+/* One thread at a time, whichever of those whose NICs they are. */
+static void read_events(const struct ha_coll *coll)
+{
+	static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
+
+	if (pthread_mutex_trylock(&reading) != 0)
+		return;
+	for (unsigned int p = 0; p < coll->ports.n; p++) {
+		struct ha_port *port = coll->ports.port[p];
+
+		(void)ha_nic_read_events(coll->set, port->nic);
+		if (atomic_exchange(&port->refresh_due, false))
+			(void)!ha_port_refresh(port); /* another event tells when it can be used */
+	}
+	pthread_mutex_unlock(&reading);
+}
+
 static void *run(void *arg)
 {
 	struct ha_coll *coll = arg;
-	uint64_t moved_ns = 0, published_ns = 0;
+	uint64_t moved_ns = 0, published_ns = 0, read_ns = 0;
 
 	while (!atomic_load(&coll->is_ending)) {
+		if (coll->reads_events && ha_real_ns() - read_ns >= EVENTS_NS) {
+			read_events(coll);
+			read_ns = ha_real_ns();
+		}
 		const bool is_to_move = is_needed(coll);
 		const bool is_to_publish = ha_real_ns() - published_ns >= PUBLISH_NS;
 
@@ -253,6 +280,22 @@ static ha_result_t check(const struct ha_coll_wish *wish, char *why)
 	return HA_OK;
 }
 
+/* The one that NCCL has chosen, and of the others the best that works now, or the best of all. */
+static struct ha_member_ports ports_of(const struct ha_coll_wish *wish)
+{
+	struct ha_port *ranked[HA_MAX_PORTS];
+	struct ha_member_ports ports = {{wish->port}, 1};
+	int n = 1, best = 1;
+
+	if (wish->config->enable_backup)
+		n = ha_standby_rank(wish->set, wish->port, wish->rank, ranked, HA_MAX_PORTS);
+	while (best < n && !ha_port_usable(ranked[best]))
+		best++;
+	if (n > 1)
+		ports.port[ports.n++] = ranked[best < n ? best : 1];
+	return ports;
+}
+
 static ha_result_t prepare(struct ha_coll *coll, const struct ha_coll_wish *wish, char *why)
 {
 	const struct ha_config *config = wish->config;
@@ -261,6 +304,7 @@ static ha_result_t prepare(struct ha_coll *coll, const struct ha_coll_wish *wish
 		return refuse(HA_ERR_USAGE, why, "rank 0 has another version of the plugin");
 	snprintf(coll->group, sizeof(coll->group), "%s", wish->group);
 	ha_coll_port_name(config, wish->port, coll->name);
+	coll->ports = ports_of(wish);
 	if (!ha_resolve(config->inc_controller, &coll->controller, why, WHY))
 		return HA_ERR_ARGUMENT;
 	if (ha_job_key_load_file("HA_NCCL_INC_KEY_FILE", config->inc_key_file, &coll->site) !=
@@ -283,7 +327,7 @@ static ha_result_t open_host(struct ha_coll *coll, const struct ha_coll_wish *wi
 		    .unit_bytes = (uint32_t)config->inc_unit & ~(uint32_t)(HA_CUT_ALIGN - 1),
 		    .window = (unsigned int)config->inc_window,
 		    .is_reproducible = config->inc_reproducible},
-	    .port = wish->port,
+	    .ports = coll->ports,
 	    .copies = (unsigned int)config->inc_copies,
 	    .connect_ns = (unsigned int)config->inc_connect_ms * HA_NS_PER_MS,
 	    .join_ns = (unsigned int)config->inc_join_ms * HA_NS_PER_MS,
@@ -330,7 +374,7 @@ ha_result_t ha_coll_open(const struct ha_coll_wish *wish, struct ha_coll **out)
 	coll->stats = wish->stats;
 	coll->events = wish->events;
 	coll->set = wish->set;
-	coll->port = wish->port;
+	coll->reads_events = wish->reads_events;
 	coll->rank = wish->rank;
 	coll->ranks = wish->ranks;
 	coll->outage_ns = ha_outage_ns(wish->config);
@@ -362,6 +406,25 @@ void ha_coll_why(struct ha_coll *coll, char why[HA_HOST_WHY])
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+/* Its key on the NIC of a port; false: there is none any more. */
+static bool key_of(const struct ha_coll *coll, struct ha_mr *mr, unsigned int port, uint32_t *lkey)
+{
+	struct ibv_mr *on_nic;
+
+	if (!mr || ha_mr_on(mr, coll->ports.port[port]->nic, &on_nic) != HA_OK)
+		return false;
+	*lkey = on_nic->lkey;
+	return true;
+}
+
+static struct ha_nic *nic_to_begin_with(const struct ha_coll *coll)
+{
+	const bool is_second = coll->ports.n > 1 && !ha_port_usable(coll->ports.port[0]) &&
+			       ha_port_usable(coll->ports.port[1]);
+
+	return coll->ports.port[is_second]->nic;
+}
+
 ha_result_t ha_coll_register(struct ha_coll *coll, void *data, size_t size, int type,
 			     struct ha_mr **out)
 {
@@ -371,18 +434,13 @@ ha_result_t ha_coll_register(struct ha_coll *coll, void *data, size_t size, int 
 			coll->group);
 		return HA_ERR_ARGUMENT;
 	}
-	return ha_mr_register(coll->set, coll->port->nic, data, size, type, 0, -1, out);
-}
+	HA_TRY(ha_mr_register(coll->set, nic_to_begin_with(coll), data, size, type, 0, -1, out));
+	for (unsigned int p = 0; p < coll->ports.n; p++) {
+		uint32_t lkey;
 
-/* Its key on the group's NIC; false: there is none any more. */
-static bool key_of(const struct ha_coll *coll, struct ha_mr *mr, uint32_t *lkey)
-{
-	struct ibv_mr *on_nic;
-
-	if (!mr || ha_mr_on(mr, coll->port->nic, &on_nic) != HA_OK)
-		return false;
-	*lkey = on_nic->lkey;
-	return true;
+		(void)key_of(coll, *out, p, &lkey); /* who needs it asks again */
+	}
+	return HA_OK;
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -393,6 +451,30 @@ static struct ha_coll_request *free_request(struct ha_coll *coll)
 		if (!coll->request[i].coll)
 			return &coll->request[i];
 	return NULL;
+}
+
+/* Returns the ports on whose NIC its memory is not registered: a bit each. */
+static unsigned int fill_keys(const struct ha_coll *coll, const struct ha_coll_all_reduce *ask,
+			      struct ha_all_reduce *reduce)
+{
+	unsigned int missing = 0;
+
+	for (unsigned int p = 0; p < coll->ports.n; p++)
+		if (!key_of(coll, ask->send_mr, p, &reduce->send_lkey[p]) ||
+		    !key_of(coll, ask->recv_mr, p, &reduce->recv_lkey[p]))
+			missing |= 1u << p;
+	return missing;
+}
+
+/* With the lock: the member goes by no port that an operation cannot go by. False: it does now. */
+static bool forgo(struct ha_coll *coll, unsigned int missing)
+{
+	if (missing >> ha_host_at(coll->host) & 1)
+		return false;
+	for (unsigned int p = 0; p < coll->ports.n; p++)
+		if (missing >> p & 1)
+			ha_host_forgo(coll->host, p);
+	return true;
 }
 
 /* With the lock. */
@@ -420,11 +502,11 @@ ha_result_t ha_coll_all_reduce(struct ha_coll *coll, const struct ha_coll_all_re
 				       .send = ask->send,
 				       .recv = ask->recv,
 				       .is_empty = ask->is_empty};
+	const unsigned int missing = fill_keys(coll, ask, &reduce);
 	ha_result_t result = HA_OK;
 
 	*request = NULL;
-	if (!reduction || !key_of(coll, ask->send_mr, &reduce.send_lkey) ||
-	    !key_of(coll, ask->recv_mr, &reduce.recv_lkey))
+	if (!reduction)
 		return HA_ERR_ARGUMENT;
 	atomic_store(&coll->polled_ns, ha_real_ns());
 	if (pthread_mutex_trylock(&coll->lock) != 0)
@@ -432,6 +514,8 @@ ha_result_t ha_coll_all_reduce(struct ha_coll *coll, const struct ha_coll_all_re
 	tell_of_the_end(coll, true);
 	if (ha_host_state(coll->host) == HA_HOST_OVER)
 		result = ha_host_result(coll->host);
+	else if (!forgo(coll, missing))
+		result = HA_ERR_ARGUMENT;
 	else
 		begin(coll, &reduce, ask->count * ha_reduce_bytes(reduction, HA_REDUCE_WIRE),
 		      request);

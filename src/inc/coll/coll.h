@@ -33,6 +33,7 @@ struct ha_coll_wish {
 	struct ha_port *port;
 	const char *group; /* its name, the same at all ranks; NULL: rank 0's cannot be read */
 	unsigned int rank, ranks;
+	bool reads_events; /* of the NICs: nobody else does */
 	bool is_nccl; /* HA_NCCL_INC_MIN_RANKS holds, and memory is a GPU's where the NIC can */
 	char *why;    /* HA_HOST_WHY bytes: why it is refused; NULL: nobody asks */
 };

@@ -43,6 +43,7 @@ struct ha_host {
 	bool is_leaving, has_left;
 	bool is_stopped; /* OVER: the edges are destroyed */
 	uint32_t epochs, way;
+	char moved[192]; /* from which port to which other one it went when it joined last, if so */
 	struct ha_failback failback; /* of the leader */
 	uint64_t fenced_ns, pause_ns;
 	uint64_t pump_ns;
@@ -164,9 +165,18 @@ static void tell_way(struct ha_host *host)
 		(void)ha_talk_say(&host->answer.talk, HA_CTRL_WAY, NULL, text, sizeof(text));
 }
 
+static void tell_of_port(struct ha_host *host, const struct ha_port *from, const struct ha_port *to)
+{
+	*host->moved = '\0';
+	if (from != to)
+		snprintf(host->moved, sizeof(host->moved), "port %s:%u is left for %s:%u",
+			 from->nic->name, from->port_num, to->nic->name, to->port_num);
+}
+
 static void join(void *arg, uint32_t way, uint32_t epoch)
 {
 	struct ha_host *host = arg;
+	const struct ha_port *was = ha_member_port(host->member);
 
 	host->epochs++;
 	host->way = way;
@@ -177,6 +187,7 @@ static void join(void *arg, uint32_t way, uint32_t epoch)
 	} else {
 		ha_mesh_join(&host->mesh, epoch, ha_now_ns());
 	}
+	tell_of_port(host, was, ha_member_port(host->member));
 	host->pause_ns = ha_now_ns() - host->fenced_ns;
 }
 
@@ -400,9 +411,21 @@ const char *ha_host_last_loss(const struct ha_host *host)
 {
 	const char *of_edge = ha_member_why(host->member);
 
+	if (*host->moved)
+		return host->moved;
 	if (host->mesh.why)
 		return host->mesh.why;
 	return *host->joining.why || !of_edge ? host->joining.why : of_edge;
+}
+
+unsigned int ha_host_at(const struct ha_host *host)
+{
+	return ha_member_at(host->member);
+}
+
+void ha_host_forgo(struct ha_host *host, unsigned int port)
+{
+	ha_member_forgo(host->member, port);
 }
 
 const struct ha_part *ha_host_part(const struct ha_host *host)
@@ -492,15 +515,16 @@ static ha_result_t make_member(struct ha_host *host)
 	const struct ha_follower_calls calls = {say_to_leader, join, fence, host};
 
 	HA_TRY(make_leader(host));
-	HA_TRY(ha_member_open(&shape, host->wish.port, &host->member));
+	HA_TRY(ha_member_open(&shape, &host->wish.ports, &host->member));
 	ha_follower_init(&host->follower, host->member, number, part->group, host->wish.late_ns,
 			 &calls);
+	host->follower.to_port = ha_failback_after(host->wish.failback_ns);
 	host->joining = (struct ha_joining){.part = part,
 					    .key = host->answer.key,
 					    .site = host->wish.ask.site,
 					    .member = number,
 					    .limit_ns = host->wish.join_ns};
-	ha_mesh_init(&host->mesh, &mesh, host->wish.port, host->member, say_link, host);
+	ha_mesh_init(&host->mesh, &mesh, host->member, say_link, host);
 	return HA_OK;
 }
 

@@ -22,14 +22,15 @@ enum ha_host_state { HA_HOST_RUNS, HA_HOST_LEAVING, HA_HOST_LEFT, HA_HOST_OVER }
 
 struct ha_host_wish {
 	struct ha_ask ask; /* names and site: in use until ha_host_close */
-	struct ha_port *port;
+	struct ha_member_ports ports;
 	unsigned int copies;  /* operations of one unit that are done before all have the result */
 	uint64_t connect_ns;  /* until all members have to be there, and know it */
 	uint64_t join_ns;     /* for the switches of a plan to answer */
 	uint64_t late_ns;     /* nothing gets on for so long: a reason to suspect the tree */
 	uint64_t outage_ns;   /* and for so long, whatever is tried: an error; 0: never */
-	uint64_t failback_ns; /* away from the plan's lanes: until it is tried to go back to them,
-				 the first time; 0: never; member 0's holds for all */
+	uint64_t failback_ns; /* away from the plan's lanes, or from a better port: until it is
+				 tried to go back there, the first time; 0: never; of lanes member
+				 0's holds for all */
 	bool needs_switches;  /* members do not add for each other; member 0's says so for all */
 };
 
@@ -83,6 +84,10 @@ bool ha_host_is_without_switches(const struct ha_host *host);
 bool ha_host_has_said_so(const struct ha_host *host);
 /* The last reason why a tree was given up, as far as this member knows. Empty: none. */
 const char *ha_host_last_loss(const struct ha_host *host);
+/* Which of its ports it goes by, by number. */
+unsigned int ha_host_at(const struct ha_host *host);
+/* As ha_member_forgo. */
+void ha_host_forgo(struct ha_host *host, unsigned int port);
 /* Its part of the plan. */
 const struct ha_part *ha_host_part(const struct ha_host *host);
 

@@ -126,6 +126,7 @@ static void resume(struct ha_follower *follower, const struct ha_inc_frame *fram
 	if (frame->epoch != follower->epoch || frame->plan <= follower->plan)
 		return;
 	follower->plan = frame->plan;
+	follower->way = frame->way;
 	follower->calls.join(follower->calls.arg, frame->way, frame->epoch);
 	if (ha_member_resume(follower->member, &frame->resume) == HA_LEDGER_FINE)
 		go_on(follower, now_ns);
@@ -209,6 +210,16 @@ static bool is_late(struct ha_follower *follower, uint64_t now_ns)
 	return follower->late_ns && now_ns - follower->since_ns >= follower->late_ns;
 }
 
+/* Its trees work, and are left for others that it joins over a better port. A group that is away
+ * from its plan's trees goes back to them anyway. */
+static void look_for_better_port(struct ha_follower *follower, uint64_t now_ns)
+{
+	const bool is_away = !follower->way && ha_member_has_better_port(follower->member);
+
+	if (ha_failback_look(&follower->to_port, is_away, now_ns) == HA_FAILBACK_ASKS)
+		ha_follower_drain(follower, now_ns);
+}
+
 /* HELD_NEWS: all members wait for what is open, so they hear of it as it is done. */
 static bool has_held_more(const struct ha_follower *follower)
 {
@@ -217,9 +228,11 @@ static bool has_held_more(const struct ha_follower *follower)
 
 void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns)
 {
-	const bool does_not_get_on =
-	    is_late(follower, now_ns) || ha_member_is_cut(follower->member);
+	bool does_not_get_on;
 
+	ha_member_look_at_port(follower->member);
+	look_for_better_port(follower, now_ns);
+	does_not_get_on = is_late(follower, now_ns) || ha_member_is_cut(follower->member);
 	if (follower->state == HA_FOLLOWER_RUNS && does_not_get_on)
 		enter(follower, HA_FOLLOWER_SUSPECTS, now_ns);
 	else if (follower->state == HA_FOLLOWER_SUSPECTS && !does_not_get_on)

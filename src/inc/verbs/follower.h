@@ -20,6 +20,7 @@
 #ifndef HA_INC_VERBS_FOLLOWER_H
 #define HA_INC_VERBS_FOLLOWER_H
 
+#include "inc/failback.h"
 #include "inc/frame.h"
 #include "inc/verbs/member.h"
 
@@ -54,10 +55,12 @@ struct ha_follower {
 	struct ha_follower_calls calls;
 	uint32_t epoch;	  /* of the last FENCE */
 	uint32_t plan;	  /* of the last RESUME */
+	uint32_t way;	  /* the same; 0: of the trees that the group began with */
 	uint32_t round;	  /* of the HOLD that it obeys; 0: none */
 	bool is_to_drain; /* its tree is to be left, which it says until there is another one */
 	uint64_t again_ns, pause_ns;
 	uint64_t held_steps;	     /* of the ledger, as HELD said last */
+	struct ha_failback to_port;  /* that is better than the one in use; set after init */
 	struct ha_dispute dispute;   /* DISPUTES */
 	uint64_t steps, since_ns;    /* of the ledger, and when they were fewer; 0: it has not
 					been looked at */
@@ -74,7 +77,7 @@ void ha_follower_hear(struct ha_follower *follower, const struct ha_inc_frame *f
 /* Looks whether the member gets on, and says again what is due. */
 void ha_follower_tick(struct ha_follower *follower, uint64_t now_ns);
 
-/* DRAIN: the tree works, and a switch of it is about to end. */
+/* DRAIN: the tree works, and is to be left: a switch of it is about to end, for example. */
 void ha_follower_drain(struct ha_follower *follower, uint64_t now_ns);
 
 /* Whoever adds has noticed it. */

@@ -7,6 +7,8 @@
 #include "memory/mr.h"
 #include "memory/pd.h"
 
+#include <stdalign.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,9 +33,23 @@ struct lane {
 	struct message send[2 * HA_DECISION_UNITS], recv[HA_DECISION_UNITS];
 };
 
+/* Stays until no device has it registered any more, and the member is closed. */
+struct memory {
+	atomic_uint users;
+	alignas(64) char bytes[];
+};
+
+struct own_port {
+	struct ha_port *port;
+	struct ha_incarnation *on; /* of its NIC, on which memory is registered; NULL: on none */
+	struct ibv_mr *mr;	   /* of all the member's memory */
+};
+
 struct ha_member {
 	struct ha_member_shape shape;
-	struct ha_port *port;
+	unsigned int n_ports, at; /* its ports, and the one that its edges are on */
+	struct own_port port[HA_MEMBER_PORTS];
+	bool is_path_lost; /* an edge on it has failed */
 	struct ha_ledger ledger;
 	struct ha_resume resume; /* of this epoch; none yet: nothing is taken */
 	unsigned int lanes;	 /* of the trees that it has joined; none yet: of its shape */
@@ -41,10 +57,8 @@ struct ha_member {
 	bool is_waiting;	 /* for its edges */
 	bool is_held;
 	bool is_cut;
-	const char *why; /* of the last cut that an edge was the reason of */
-	struct ha_incarnation *on;
-	struct ibv_mr *mr;		    /* of all memory that follows */
-	char *memory;			    /* shadow, copies, sink, headers by lane */
+	const char *why;		    /* of the last cut that an edge was the reason of */
+	struct memory *memory;		    /* shadow, copies, sink, headers by lane */
 	uint64_t copied[HA_DECISION_UNITS]; /* by copy: its unit + 1; 0: none */
 	uint64_t first_op, next_op;	    /* numbers: those in between are in op[] */
 	struct op op[HA_MEMBER_OPS];
@@ -71,7 +85,7 @@ static size_t all_bytes(const struct ha_member_shape *shape)
 
 static char *unit_at(const struct ha_member *member, size_t i)
 {
-	return member->memory + i * member->shape.unit_bytes;
+	return member->memory->bytes + i * member->shape.unit_bytes;
 }
 
 static char *shadow_at(const struct ha_member *member, uint64_t unit)
@@ -101,7 +115,7 @@ static uint8_t *header_at(const struct ha_member *member, const struct lane *lan
 /* Of the member's own memory. */
 static struct ibv_sge own_piece(const struct ha_member *member, const void *at, size_t bytes)
 {
-	return (struct ibv_sge){(uintptr_t)at, (uint32_t)bytes, member->mr->lkey};
+	return (struct ibv_sge){(uintptr_t)at, (uint32_t)bytes, member->port[member->at].mr->lkey};
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -264,12 +278,12 @@ static struct ibv_sge source_of(struct ha_member *member, const struct op *op, u
 		return own_piece(member, copy_at(member, copy), piece->bytes);
 	case HA_LEDGER_RESULT:
 		return (struct ibv_sge){(uintptr_t)ask->recv + piece->offset, piece->bytes,
-					ask->recv_lkey};
+					ask->recv_lkey[member->at]};
 	case HA_LEDGER_CONTRIBUTION:
 	case HA_LEDGER_NOTHING: /* ha_ledger_next() has said otherwise */
 		break;
 	}
-	return (struct ibv_sge){(uintptr_t)contribution, piece->bytes, ask->send_lkey};
+	return (struct ibv_sge){(uintptr_t)contribution, piece->bytes, ask->send_lkey[member->at]};
 }
 
 /* Where the result lands. */
@@ -279,7 +293,7 @@ static struct ibv_sge place_for(const struct ha_member *member, const struct op 
 	if (!is_wanted)
 		return own_piece(member, sink(member), piece->bytes);
 	return (struct ibv_sge){(uintptr_t)op->ask.recv + piece->offset, piece->bytes,
-				op->ask.recv_lkey};
+				op->ask.recv_lkey[member->at]};
 }
 
 /* A unit of what its members contribute to, or of bytes that are one member's. */
@@ -399,8 +413,10 @@ static bool poll(struct ha_member *member, struct lane *lane)
 			sent(member, lane);
 		moved = true;
 	}
-	if (lane->edge.fault)
+	if (lane->edge.fault) {
 		cut(member, lane->edge.fault);
+		member->is_path_lost = true;
+	}
 	return moved;
 }
 
@@ -458,6 +474,47 @@ const struct ha_ledger *ha_member_ledger(const struct ha_member *member)
 	return &member->ledger;
 }
 
+/* ---- ports ---------------------------------------------------------------------------------- */
+
+/* Of a NIC that has died and come back its memory is not registered there. */
+static bool works(const struct own_port *own)
+{
+	return own->on && ha_port_usable(own->port) && atomic_load(&own->port->nic->now) == own->on;
+}
+
+/* From one on, in turn; if none works the one in use. */
+static unsigned int first_that_works(const struct ha_member *member, unsigned int from)
+{
+	for (unsigned int i = 0; i < member->n_ports; i++) {
+		const unsigned int port = (from + i) % member->n_ports;
+
+		if (works(&member->port[port]))
+			return port;
+	}
+	return member->at;
+}
+
+unsigned int ha_member_at(const struct ha_member *member)
+{
+	return member->at;
+}
+
+struct ha_port *ha_member_port(const struct ha_member *member)
+{
+	return member->port[member->at].port;
+}
+
+void ha_member_look_at_port(struct ha_member *member)
+{
+	if (!member->is_cut && first_that_works(member, member->at) != member->at)
+		cut(member, "its port does not work any more, and another one does");
+}
+
+bool ha_member_has_better_port(const struct ha_member *member)
+{
+	return first_that_works(member, 0) < member->at;
+}
+
 /* ---- epochs --------------------------------------------------------------------------------- */
 
 static ha_result_t close_edges(struct ha_member *member)
@@ -500,8 +557,10 @@ ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes, unsigne
 	member->buffers = window;
 	member->is_cut = false;
 	member->is_waiting = false;
+	member->at = first_that_works(member, member->is_path_lost ? member->at + 1 : 0);
+	member->is_path_lost = false;
 	for (unsigned int i = 0; i < lanes; i++)
-		HA_TRY(ha_edge_open(&member->lane[i].edge, member->port, &depth));
+		HA_TRY(ha_edge_open(&member->lane[i].edge, member->port[member->at].port, &depth));
 	begin_at(member, 0);
 	return HA_OK;
 }
@@ -548,20 +607,62 @@ bool ha_member_stop(struct ha_member *member)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-static ha_result_t make_memory(struct ha_member *member)
+static void let_go_of_memory(void *arg)
 {
-	const size_t bytes = all_bytes(&member->shape);
+	struct memory *memory = arg;
 
-	member->memory = aligned_alloc(64, bytes);
+	if (atomic_fetch_sub(&memory->users, 1) == 1)
+		free(memory);
+}
+
+static void leave_port(struct ha_member *member, struct own_port *own)
+{
+	if (own->mr)
+		ha_give_back(own->on, HA_OBJECT_MR, own->mr, let_go_of_memory, member->memory);
+	if (own->on)
+		ha_nic_pd_put(own->on);
+	own->mr = NULL;
+	own->on = NULL;
+}
+
+void ha_member_forgo(struct ha_member *member, unsigned int port)
+{
+	leave_port(member, &member->port[port]);
+}
+
+static ha_result_t take_port(struct ha_member *member, struct own_port *own)
+{
+	HA_TRY(ha_nic_pd_get(own->port->nic, &own->on));
+	own->mr = ibv_reg_mr(own->on->pd, member->memory->bytes, all_bytes(&member->shape),
+			     IBV_ACCESS_LOCAL_WRITE);
+	if (!own->mr) {
+		leave_port(member, own);
+		return HA_ERR_SYSTEM;
+	}
+	atomic_fetch_add(&member->memory->users, 1);
+	return HA_OK;
+}
+
+static ha_result_t make_memory(struct ha_member *member, const struct ha_member_ports *ports)
+{
+	const size_t bytes = sizeof(*member->memory) + all_bytes(&member->shape);
+
+	member->memory = aligned_alloc(alignof(struct memory), bytes);
 	if (!member->memory)
 		return HA_ERR_SYSTEM;
 	memset(member->memory, 0, bytes);
-	HA_TRY(ha_nic_pd_get(member->port->nic, &member->on));
-	member->mr = ibv_reg_mr(member->on->pd, member->memory, bytes, IBV_ACCESS_LOCAL_WRITE);
-	return member->mr ? HA_OK : HA_ERR_SYSTEM;
+	atomic_init(&member->memory->users, 1);
+	for (unsigned int i = 0; i < ports->n; i++) {
+		struct own_port *own = &member->port[member->n_ports++];
+
+		own->port = ports->port[i];
+		if (take_port(member, own) != HA_OK && i == 0)
+			return HA_ERR_SYSTEM;
+	}
+	return HA_OK;
 }
 
-ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *port,
+ha_result_t ha_member_open(const struct ha_member_shape *shape, const struct ha_member_ports *ports,
 			   struct ha_member **out)
 {
 	struct ha_member *member =
@@ -572,11 +673,10 @@ ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *
 		return HA_ERR_SYSTEM;
 	member->shape = *shape;
 	member->lanes = shape->lanes;
-	member->port = port;
 	member->first_op = member->next_op = 1;
 	ha_ledger_init(&member->ledger, &shape->ledger);
 	begin_at(member, 0);
-	if (make_memory(member) == HA_OK)
+	if (make_memory(member, ports) == HA_OK)
 		*out = member;
 	else
 		return ha_member_close(member) == HA_OK ? HA_ERR_SYSTEM : HA_ERR_INTERNAL;
@@ -588,9 +688,10 @@ ha_result_t ha_member_close(struct ha_member *member)
 	if (!member)
 		return HA_OK;
 	HA_TRY(close_edges(member));
-	ha_give_back(member->on, HA_OBJECT_MR, member->mr, free, member->memory);
-	if (member->on)
-		ha_nic_pd_put(member->on);
+	for (unsigned int i = 0; i < member->n_ports; i++)
+		leave_port(member, &member->port[i]);
+	if (member->memory)
+		let_go_of_memory(member->memory);
 	free(member);
 	return HA_OK;
 }

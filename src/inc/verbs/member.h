@@ -10,6 +10,11 @@
  * are zero: its owner sends the result, and everybody else says with a header of its own that the
  * receive is posted.
  *
+ * Its edges are all on one of its ports. Which one that is, is chosen anew each time that it joins:
+ * the first that works, but the one behind where an edge of its own has failed, which no port need
+ * have noticed. So a member whose port goes down is cut at once if another one works; to whoever
+ * adds, an edge is an address, whatever port that is of.
+ *
  * One thread.
  */
 #ifndef HA_INC_VERBS_MEMBER_H
@@ -21,6 +26,13 @@
 
 #define HA_MEMBER_LANES HA_FOLD_SOURCES /* trees, or members that add for each other */
 #define HA_MEMBER_OPS	64		/* asked for and not done with */
+#define HA_MEMBER_PORTS 2
+
+/* What its edges may be on, best first. */
+struct ha_member_ports {
+	struct ha_port *port[HA_MEMBER_PORTS];
+	unsigned int n; /* one at least */
+};
 
 struct ha_member_shape {
 	struct ha_ledger_shape ledger;
@@ -29,15 +41,15 @@ struct ha_member_shape {
 	uint64_t group;
 };
 
-/* All members ask for the same operations in the same order. Memory is registered on the NIC of the
- * member's port, and nobody touches it until the operation is done. */
+/* All members ask for the same operations in the same order. Memory is registered on the NICs of
+ * the member's ports, and nobody touches it until the operation is done. */
 struct ha_all_reduce {
 	enum ha_reduce_type type;
 	enum ha_reduce_op op;
 	uint64_t count; /* elements */
 	const void *send;
-	void *recv; /* may be `send` */
-	uint32_t send_lkey, recv_lkey;
+	void *recv;							 /* may be `send` */
+	uint32_t send_lkey[HA_MEMBER_PORTS], recv_lkey[HA_MEMBER_PORTS]; /* by port */
 	bool is_direct; /* in place, in memory that there can be no shadow of */
 	bool is_empty;	/* contributes nothing, which counts as zeros: of the largest of bytes,
 			 * where some member contributes; not in place */
@@ -45,8 +57,9 @@ struct ha_all_reduce {
 
 struct ha_member;
 
-/* HA_ERR_SYSTEM: a verb or memory; *out is NULL. */
-ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *port,
+/* HA_ERR_SYSTEM: a verb or memory, of the first port; *out is NULL. A later port that gives none is
+ * not used. */
+ha_result_t ha_member_open(const struct ha_member_shape *shape, const struct ha_member_ports *ports,
 			   struct ha_member **out) HA_MUST_CHECK;
 
 /* Opens an edge for each lane, which are to be connected then; before the first operation, and
@@ -55,6 +68,16 @@ ha_result_t ha_member_open(const struct ha_member_shape *shape, struct ha_port *
 ha_result_t ha_member_join(struct ha_member *member, unsigned int lanes,
 			   unsigned int window) HA_MUST_CHECK;
 struct ha_edge *ha_member_edge(struct ha_member *member, unsigned int lane);
+/* Which of its ports its edges are on: its number, and itself. */
+unsigned int ha_member_at(const struct ha_member *member);
+struct ha_port *ha_member_port(const struct ha_member *member);
+/* Memory of an operation is not registered there, so it does not go there any more. Of another port
+ * than the one in use. */
+void ha_member_forgo(struct ha_member *member, unsigned int port);
+/* Cuts the member whose port does not work any more, if another one does. */
+void ha_member_look_at_port(struct ha_member *member);
+/* An earlier port than the one in use works, as far as this host knows. */
+bool ha_member_has_better_port(const struct ha_member *member);
 /* The edges are not all connected yet: nothing goes over them until they are. */
 void ha_member_wait(struct ha_member *member, bool is_on);
 

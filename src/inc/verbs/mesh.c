@@ -3,11 +3,10 @@
 
 #include "inc/leader.h"
 
-void ha_mesh_init(struct ha_mesh *mesh, const struct ha_mesh_shape *shape, struct ha_port *port,
-		  struct ha_member *member, ha_mesh_say *say, void *arg)
+void ha_mesh_init(struct ha_mesh *mesh, const struct ha_mesh_shape *shape, struct ha_member *member,
+		  ha_mesh_say *say, void *arg)
 {
-	*mesh = (struct ha_mesh){
-	    .shape = *shape, .port = port, .member = member, .say = say, .arg = arg};
+	*mesh = (struct ha_mesh){.shape = *shape, .member = member, .say = say, .arg = arg};
 }
 
 static void fail(struct ha_mesh *mesh, const char *why)
@@ -90,7 +89,8 @@ static bool opens(struct ha_mesh *mesh)
 	};
 
 	return ha_member_join(mesh->member, shape->members, share(mesh)) == HA_OK &&
-	       ha_tree_open(&tree, mesh->port, &mesh->tree) == HA_OK && connect_to_itself(mesh);
+	       ha_tree_open(&tree, ha_member_port(mesh->member), &mesh->tree) == HA_OK &&
+	       connect_to_itself(mesh);
 }
 
 void ha_mesh_join(struct ha_mesh *mesh, uint32_t epoch, uint64_t now_ns)
@@ -100,7 +100,6 @@ void ha_mesh_join(struct ha_mesh *mesh, uint32_t epoch, uint64_t now_ns)
 		return;
 	}
 	*mesh = (struct ha_mesh){.shape = mesh->shape,
-				 .port = mesh->port,
 				 .member = mesh->member,
 				 .say = mesh->say,
 				 .arg = mesh->arg,

@@ -40,7 +40,6 @@ typedef void ha_mesh_say(void *arg, const struct ha_inc_frame *frame);
 struct ha_mesh {
 	enum ha_mesh_state state;
 	struct ha_mesh_shape shape;
-	struct ha_port *port;
 	struct ha_member *member;
 	ha_mesh_say *say;
 	void *arg;
@@ -53,8 +52,8 @@ struct ha_mesh {
 };
 
 /* Closed. */
-void ha_mesh_init(struct ha_mesh *mesh, const struct ha_mesh_shape *shape, struct ha_port *port,
-		  struct ha_member *member, ha_mesh_say *say, void *arg);
+void ha_mesh_init(struct ha_mesh *mesh, const struct ha_mesh_shape *shape, struct ha_member *member,
+		  ha_mesh_say *say, void *arg);
 
 /* After a fence: joins the member, which waits until all are linked, and then has it go on. */
 void ha_mesh_join(struct ha_mesh *mesh, uint32_t epoch, uint64_t now_ns);
