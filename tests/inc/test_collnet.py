@@ -424,6 +424,20 @@ class SecondPort(Ranks):
         epochs = [event for event in self.events_of(ranks)[1] if event["kind"] == "inc-epoch"]
         self.assertEqual(epochs[0]["detail"], "port sim0:1 is left for sim1:1")
 
+    def test_a_second_nic_that_dies_before_a_group_begins_is_done_without(self):
+        """Memory that it does not take is asked for once, and not for each all-reduce."""
+        self.start_controller(STAR)
+        self.serve("s")
+        ranks = [self.rank(number, "abc", "--ops", str(4 * OPS), "--bytes", "1000") for number in range(3)]
+        handles = self.handles_of(ranks)
+        self.device(1, 1, "kill")
+        self.addCleanup(self.device, 1, 1, "revive")
+        self.assertTrue(test_switchd.wait_for(lambda: "sim1: device fatal error" in self.errors("rank1")), self.errors("rank1"))
+        self.give_handles(ranks, handles)
+        results = self.expect_all_right(ranks, 4 * OPS)
+        self.assertNotIn("goes on by another way", results[1]["said"])
+        self.assertLess(results[1]["said"].count("WARN"), 4 * OPS, results[1]["said"])
+
     def test_without_backup_there_is_no_other_port(self):
         self.start_controller(STAR)
         self.serve("s")

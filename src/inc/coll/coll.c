@@ -49,6 +49,7 @@ struct ha_coll {
 	pthread_t thread;
 
 	atomic_bool is_ending;
+	atomic_uint forgone;	    /* ports that memory could not be registered for: a bit each */
 	_Atomic uint64_t polled_ns; /* when NCCL moved it last */
 	atomic_bool is_to_join;	    /* and it cannot go on without the thread */
 
@@ -406,6 +407,12 @@ void ha_coll_why(struct ha_coll *coll, char why[HA_HOST_WHY])
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+/* Nobody asks again for what a NIC has refused once. */
+static bool is_forgone(const struct ha_coll *coll, unsigned int port)
+{
+	return atomic_load(&coll->forgone) >> port & 1;
+}
+
 /* Its key on the NIC of a port; false: there is none any more. */
 static bool key_of(const struct ha_coll *coll, struct ha_mr *mr, unsigned int port, uint32_t *lkey)
 {
@@ -438,7 +445,8 @@ ha_result_t ha_coll_register(struct ha_coll *coll, void *data, size_t size, int 
 	for (unsigned int p = 0; p < coll->ports.n; p++) {
 		uint32_t lkey;
 
-		(void)key_of(coll, *out, p, &lkey); /* who needs it asks again */
+		if (!is_forgone(coll, p))
+			(void)key_of(coll, *out, p, &lkey); /* who needs it asks again */
 	}
 	return HA_OK;
 }
@@ -460,8 +468,9 @@ static unsigned int fill_keys(const struct ha_coll *coll, const struct ha_coll_a
 	unsigned int missing = 0;
 
 	for (unsigned int p = 0; p < coll->ports.n; p++)
-		if (!key_of(coll, ask->send_mr, p, &reduce->send_lkey[p]) ||
-		    !key_of(coll, ask->recv_mr, p, &reduce->recv_lkey[p]))
+		if (!is_forgone(coll, p) &&
+		    (!key_of(coll, ask->send_mr, p, &reduce->send_lkey[p]) ||
+		     !key_of(coll, ask->recv_mr, p, &reduce->recv_lkey[p])))
 			missing |= 1u << p;
 	return missing;
 }
@@ -474,6 +483,7 @@ static bool forgo(struct ha_coll *coll, unsigned int missing)
 	for (unsigned int p = 0; p < coll->ports.n; p++)
 		if (missing >> p & 1)
 			ha_host_forgo(coll->host, p);
+	atomic_fetch_or(&coll->forgone, missing);
 	return true;
 }
 
