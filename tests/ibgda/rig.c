@@ -265,6 +265,20 @@ void rig_wait_until_at(unsigned int nic)
 	}
 }
 
+/* What is told late of a cut moves a stream once more, and threads without a gate may not meet
+ * that. */
+static void wait_until_settled(void)
+{
+	const uint64_t until_ns = now_ns() + LONGEST_S * 1000 * MS;
+	uint64_t failovers;
+
+	do {
+		must(now_ns() < until_ns, "streams that stay where they are");
+		failovers = rig_failovers();
+		usleep(300000);
+	} while (rig_failovers() != failovers);
+}
+
 /* As many streams again for a moment, so that there are doorbells enough, and some cuts: all have
  * their pages before threads run. */
 static void warm_up(void)
@@ -284,6 +298,7 @@ static void warm_up(void)
 		ha_ibgda_end_close(puts[n]);
 		ha_ibgda_end_close(receives[n]);
 	}
+	wait_until_settled();
 }
 
 static void make_memory(void)
