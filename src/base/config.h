@@ -142,12 +142,12 @@ struct ha_config {
 	int inc_window, inc_copies;
 	int inc_connect_ms, inc_join_ms, inc_rto_ms, inc_failback_ms;
 	enum ha_inc_fallback inc_fallback;
-	bool inc_reproducible;
 
 	/* Diagnostics. */
 	int debug; /* HA_NCCL_DEBUG: 0 … 3 */
 	bool stats;
 	bool control;
+	bool inc_reproducible;		      /* inc/coll's; here it moves nothing */
 	char event_log[HA_CONFIG_STRING_MAX]; /* empty: none */
 	int event_log_mb;		      /* 0: any length */
 
