@@ -2,6 +2,7 @@
 #include "heal.h"
 
 #include "../descriptors.h"
+#include "../stepped_fabric.h"
 #include "base/clock.h"
 #include "failover/engine.h"
 #include "failover/fsm.h"
@@ -34,17 +35,10 @@
 
 static struct sv_stepped_objects objects_of(const struct world *world, uint32_t host)
 {
-	struct sv_stepped_objects sum = {0}, one;
+	struct sv_stepped_objects sum = {0};
 
-	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++) {
-		sv_stepped_get_objects(host, rail, &one);
-		sum.contexts += one.contexts;
-		sum.pds += one.pds;
-		sum.cqs += one.cqs;
-		sum.qps += one.qps;
-		sum.mrs += one.mrs;
-		sum.ahs += one.ahs;
-	}
+	for (unsigned rail = 0; rail < world->options.scenario->rails; rail++)
+		stepped_add_objects(&sum, host, rail);
 	return sum;
 }
 

@@ -16,6 +16,7 @@
 #include "../transport/harness.h"
 
 #include "../descriptors.h"
+#include "../stepped_fabric.h"
 #include "admin/drain.h"
 #include "base/clock.h"
 #include "failover/path_select.h"
@@ -251,24 +252,12 @@ static void rank_acts(uint32_t r)
 		application(r);
 }
 
-/* The next event; but time does not run ahead of the ranks. */
-static void fabric_steps(void)
-{
-	const uint64_t soon_ns = sv_stepped_now() + w.step_ns;
-	struct sv_event_info next;
-
-	if (sv_stepped_peek(&next) && next.time_ns <= soon_ns)
-		sv_stepped_step();
-	else
-		sv_stepped_run(soon_ns);
-}
-
 static void event(void)
 {
 	if (some(8) == 0)
 		rank_acts(some(w.n));
 	else
-		fabric_steps();
+		stepped_goes_on(w.step_ns);
 }
 
 static void until(bool (*is_so)(void), const char *what)
@@ -759,18 +748,11 @@ static void end(void)
 
 static struct sv_stepped_objects objects(void)
 {
-	struct sv_stepped_objects sum = {0}, one;
+	struct sv_stepped_objects sum = {0};
 
 	for (uint32_t host = 0; host < w.n; host++)
-		for (uint32_t rail = 0; rail < RAILS; rail++) {
-			sv_stepped_get_objects(host, rail, &one);
-			sum.contexts += one.contexts;
-			sum.pds += one.pds;
-			sum.mrs += one.mrs;
-			sum.cqs += one.cqs;
-			sum.qps += one.qps;
-			sum.ahs += one.ahs;
-		}
+		for (uint32_t rail = 0; rail < RAILS; rail++)
+			stepped_add_objects(&sum, host, rail);
 	return sum;
 }
 

@@ -16,6 +16,7 @@ static void yield(const char *where);
 
 #include "ends.h"
 
+#include "../stepped_fabric.h"
 #include "base/clock.h"
 #include "ibgda/end.h"
 #include "ibgda/monitor.h"
@@ -37,7 +38,8 @@ static void yield(const char *where);
 #define OUTAGE_MS   3000u
 #define EVENTS_MOST 20000000u /* until all have left a NIC that is cut */
 #define LEFT_MOST   3u	      /* queues of a stream that were left and are not free yet */
-#define STEP_NS	    1000u     /* of the fabric, at most */
+/* Of the fabric, at most: hosts look at each stream some three times a millisecond. */
+#define STEP_NS 1000u
 /* From a port that goes down to the first payload over another one, of 99 in 100 streams. */
 #define FIRST_NS_MOST	   (10u * MS)
 #define FIRST_NS_MOST_MANY (30u * MS) /* of many streams whose hosts wait for each command */
@@ -392,19 +394,6 @@ static void hosts_run(struct stream *s)
 	look_at_stream(s);
 }
 
-/* The next event; but time does not run ahead of hosts, who look at each stream some three times a
- * millisecond. */
-static void fabric_steps(void)
-{
-	const uint64_t soon_ns = sv_stepped_now() + STEP_NS;
-	struct sv_event_info next;
-
-	if (sv_stepped_peek(&next) && next.time_ns <= soon_ns)
-		sv_stepped_step();
-	else
-		sv_stepped_run(soon_ns);
-}
-
 static void event(void)
 {
 	struct stream *s = &w.streams[w.current = some(w.num_streams)];
@@ -424,7 +413,7 @@ static void event(void)
 			swapcontext(&w.scheduler, &s->thread);
 		return;
 	default:
-		fabric_steps();
+		stepped_goes_on(STEP_NS);
 	}
 }
 
