@@ -56,7 +56,18 @@ class Lines:
         return status
 
 
-class OneJob(unittest.TestCase):
+class BesideAJob(unittest.TestCase):
+    """A job and a folder for all tests of a class, which begins them."""
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.job.process.poll() is not None:
+            print(f"the job has ended by itself, status {cls.job.process.returncode}:", cls.job.said()[-4000:], file=sys.stderr)
+        cls.job.end()
+        shutil.rmtree(cls.dir)
+
+
+class OneJob(BesideAJob):
     @classmethod
     def setUpClass(cls):
         cls.dir = tempfile.mkdtemp(prefix="nccl-ha-test.")
@@ -68,13 +79,6 @@ class OneJob(unittest.TestCase):
         except BaseException:
             cls.tearDownClass()
             raise
-
-    @classmethod
-    def tearDownClass(cls):
-        if cls.job.process.poll() is not None:
-            print(f"the job has ended by itself, status {cls.job.process.returncode}:", cls.job.said()[-4000:], file=sys.stderr)
-        cls.job.end()
-        shutil.rmtree(cls.dir)
 
     def tearDown(self):
         for rail in "0", "1":
@@ -398,7 +402,7 @@ class OneJob(unittest.TestCase):
         self.assertIn(b"/nonexistent/x.prom: No such file", done.stderr)
 
 
-class ABundle(unittest.TestCase):
+class ABundle(BesideAJob):
     """A job whose connections go over two rails at once, three quarters of each message over the first one."""
 
     SHARES = [0.75, 0.25]
@@ -410,19 +414,6 @@ class ABundle(unittest.TestCase):
         cls.job = Job("--op", "allreduce", "--sizes", "4M", "--chunk", "1M", "-C", "1", "--seconds", "300",
                       env={"HA_NCCL_RAILS": "sim0+sim1", "HA_NCCL_RAIL_SHARE": "3,1", "HA_NCCL_OUTAGE_MS": "60000",
                            "HA_NCCL_EVENT_LOG": os.path.join(cls.dir, "%h.%p")})  # fmt: skip
-        try:
-            cls.job.wait_until_protected(2)
-            wait_for("shares of both rails", lambda: cls.shares() == [cls.SHARES] * 2)
-        except BaseException:
-            cls.tearDownClass()
-            raise
-
-    @classmethod
-    def tearDownClass(cls):
-        if cls.job.process.poll() is not None:
-            print(f"the job has ended by itself, status {cls.job.process.returncode}:", cls.job.said()[-4000:], file=sys.stderr)
-        cls.job.end()
-        shutil.rmtree(cls.dir)
 
     def setUp(self):
         """The test before may have left a rail that is about to come back."""
