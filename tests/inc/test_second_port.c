@@ -213,6 +213,16 @@ static void wait_ns(uint64_t ns)
 	run_until(is_time);
 }
 
+/* One operation at a time, all frames come, and a better port is gone back to. */
+static void begin_quietly(void)
+{
+	clear();
+	plan.is_quiet = plan.has_no_losses = true;
+	plan.failback_ns = BACK_NS;
+	begin_with(1, false);
+	g.most = 1;
+}
+
 /* By epochs that nobody needs: what is open when they begin is not computed again. */
 static void a_port_that_works_again_is_gone_back_to(void **state)
 {
@@ -220,11 +230,7 @@ static void a_port_that_works_again_is_gone_back_to(void **state)
 	uint32_t epoch;
 
 	(void)state;
-	clear();
-	plan.is_quiet = plan.has_no_losses = true;
-	plan.failback_ns = BACK_NS;
-	begin_with(1, false);
-	g.most = 1;
+	begin_quietly();
 	lose_port(1);
 	run_until(has_moved);
 	assert_true(ha_leader_go_back(&leader, sv_stepped_now())); /* as its controller has it */
@@ -268,11 +274,7 @@ static void open_nic_again(unsigned int host)
 static void a_nic_that_has_come_back_does_not_know_the_members_memory(void **state)
 {
 	(void)state;
-	clear();
-	plan.is_quiet = plan.has_no_losses = true;
-	plan.failback_ns = BACK_NS;
-	begin_with(1, false);
-	g.most = 1;
+	begin_quietly();
 	lose_nic(1);
 	run_until(has_moved);
 	open_nic_again(1);
