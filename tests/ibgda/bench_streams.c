@@ -71,13 +71,14 @@ static uint64_t longest_s_from_now(void)
 
 /* ---- puts of which there are so many ----------------------------------------------------- */
 
-static void plan_posts(const unsigned long *words)
+static void plan_posts(const unsigned long *words, bool has_no_gate)
 {
 	rig_open(&(struct rig_plan){.bytes = (uint32_t)words[0],
 				    .window = (uint32_t)words[1],
 				    .signals = words[2] != 0,
 				    .streams = (uint32_t)words[3],
 				    .threads_each = (uint32_t)words[4],
+				    .has_no_gate = has_no_gate,
 				    .count = words[5]});
 }
 
@@ -98,7 +99,7 @@ static void post(const unsigned long *words)
 {
 	double ns, posted;
 
-	plan_posts(words);
+	plan_posts(words, !HA_IBGDA_BACKUP);
 	ns = run_once(HA_IBGDA_BACKUP ? KERNEL_WITH : KERNEL_WITHOUT);
 	posted = (double)rig_judge();
 	show_common("post", HA_IBGDA_BACKUP, (uint64_t)posted, ns / 1e9);
@@ -190,7 +191,7 @@ static void paired(const unsigned long *words)
 	uint64_t posted;
 
 	must(rounds > 0 && rounds <= ROUNDS_MOST, "1 to 1000 rounds");
-	plan_posts(words);
+	plan_posts(words, true);
 	if (rig.plan.window == 1)
 		ask_for_samples();
 	samples = doubles(rig.plan.count * rig.job->num_threads);

@@ -202,6 +202,12 @@ static void make_pool(void)
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
+/* How long a queue may be silent. */
+static void let_streams_stay(void)
+{
+	must(!setenv("HA_NCCL_RTO_MS", "600000", 1), "an environment");
+}
+
 static struct ha_ibgda_context *open_context(const char *nics)
 {
 	const struct ha_ibgda_options options = {
@@ -364,6 +370,8 @@ void rig_open(const struct rig_plan *plan)
 	w.seen = calloc(count, sizeof(*w.seen));
 	must(w.seen != NULL, "memory");
 	make_pool();
+	if (plan->has_no_gate)
+		let_streams_stay();
 	w.a = open_context("=sim0,sim1");
 	w.b = open_context("=sim2,sim3");
 	make_memory();

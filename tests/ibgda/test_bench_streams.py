@@ -13,9 +13,9 @@ SLACK = int(os.environ.get("SLACK", "1"))
 FOLDER = os.path.join(BUILD, "tests", "ibgda")
 
 
-def streams(*words, program="ibgda-streams-host-1", limit=15 * SLACK):
+def streams(*words, program="ibgda-streams-host-1", limit=15 * SLACK, **variables):
     return subprocess.run([os.path.join(FOLDER, program), *map(str, words)], text=True, check=False, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=limit + 5, env=dict(os.environ, BENCH_STREAMS_S=str(limit), HA_NCCL_STATS="0"))
+                          stderr=subprocess.PIPE, timeout=limit + 5, env=dict(os.environ, BENCH_STREAMS_S=str(limit), HA_NCCL_STATS="0", **variables))
 
 
 class Streams(unittest.TestCase):
@@ -76,6 +76,11 @@ class Streams(unittest.TestCase):
         for backup in (0, 1):
             post = self.result("post", 64, 8, 1, 2, 2, 100, program=f"ibgda-streams-host-{backup}")
             self.assertEqual((post["backup"], post["posted"]), (backup, 400))
+
+    def test_threads_without_a_gate_are_left_alone_however_slow_they_are(self):
+        """A stream that is silent for so short a time would be moved under them."""
+        post = self.result("post", 64, 32, 1, 32, 2, 200, program="ibgda-streams-host-0", HA_NCCL_RTO_MS="1")
+        self.assertEqual((post["posted"], post["failovers"]), (64 * 200, 0))
 
     def test_a_limit_ends_all(self):
         run = streams("cuts", 1, 1, 0, 10**12, limit=7)
