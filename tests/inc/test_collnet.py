@@ -523,7 +523,7 @@ class Refusals(Ranks):
         self.serve("s")
         held = self.job("abc", "--ops", "8", holds=test_switchd.ALL_AT_4)
         self.read_all_until(held, "done 3\n")
-        before = [self.descriptors(process) for process in (self.switches["s"], self.ctrld)]
+        before = self.at_rest(self.switches["s"], self.ctrld)
         refused = self.job("abc", "--cycles", str(CYCLES))
         for _ in range(CYCLES - 1):
             self.carry_handles(refused)
@@ -557,7 +557,7 @@ class Refusals(Ranks):
         self.serve("s")
         steps, verdicts = self.steps(), set()
         self.expect_free()
-        before = [self.descriptors(process) for process in (self.switches["s"], self.ctrld)]
+        before = self.at_rest(self.switches["s"], self.ctrld)
         for number, step in ((number, step) for number in range(3) for step in range(1, steps[number] + 1) if EVERY_STEP or step % 3 == number):
             exits = self.die(number, step)
             self.assertLessEqual(set(exits), {1, REFUSED}, (number, step))
