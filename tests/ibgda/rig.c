@@ -202,10 +202,13 @@ static void make_pool(void)
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
-/* How long a queue may be silent. */
+/* How long a queue may be silent, and a NIC that waits for a processor may leave what it is sent
+ * without an answer: 7 times 17 s. */
 static void let_streams_stay(void)
 {
-	must(!setenv("HA_NCCL_RTO_MS", "600000", 1), "an environment");
+	must(!setenv("HA_NCCL_RTO_MS", "600000", 1) && !setenv("NCCL_IB_TIMEOUT", "22", 1) &&
+		 !setenv("NCCL_IB_RETRY_CNT", "7", 1),
+	     "an environment");
 }
 
 static struct ha_ibgda_context *open_context(const char *nics)

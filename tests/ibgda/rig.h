@@ -21,7 +21,7 @@ struct rig_plan {
 	uint32_t bytes, window;		/* kernels.h */
 	bool signals, watched;		/* by a thread for each that posts */
 	bool in_memory_of_threads;	/* where puts go: a GPU's own */
-	bool has_no_gate;		/* threads: no stream may move while they run, however slow */
+	bool has_no_gate; /* threads: no stream may move while they run, however slow */
 	uint64_t count;
 	uint32_t outage_ms;
 };

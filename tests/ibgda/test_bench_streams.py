@@ -78,9 +78,10 @@ class Streams(unittest.TestCase):
             self.assertEqual((post["backup"], post["posted"]), (backup, 400))
 
     def test_threads_without_a_gate_are_left_alone_however_slow_they_are(self):
-        """A stream that is silent for so short a time would be moved under them."""
-        post = self.result("post", 64, 32, 1, 32, 2, 200, program="ibgda-streams-host-0", HA_NCCL_RTO_MS="1")
-        self.assertEqual((post["posted"], post["failovers"]), (64 * 200, 0))
+        """Each of these limits would move a stream under them: of its silence, and of the NIC's patience with its peer."""
+        for limit in {"HA_NCCL_RTO_MS": "1"}, {"NCCL_IB_TIMEOUT": "1", "NCCL_IB_RETRY_CNT": "1"}:
+            post = self.result("post", 64, 32, 1, 32, 2, 200, program="ibgda-streams-host-0", **limit)
+            self.assertEqual((post["posted"], post["failovers"]), (64 * 200, 0))
 
     def test_a_limit_ends_all(self):
         run = streams("cuts", 1, 1, 0, 10**12, limit=7)
